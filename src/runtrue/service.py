@@ -1,0 +1,329 @@
+"""The one door for verbs and queries. The command line, App and Client all come through here."""
+
+import getpass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtrue.clock import MICROSECOND, Clock
+from runtrue.errors import Conflict, NotFound, Refused
+from runtrue.ids import check_id, new_request_id, new_run_id
+from runtrue.lifecycle import Answer, Command, HoldKind, Status, available_actions
+from runtrue.records import CommandRecord, Event, Hold, InFlight, Pause, Request, RunRecord, WorkerRecord
+from runtrue.records import AttemptRecord, StepRecord
+from runtrue.store.protocol import CommandReply, CommandRequest, Finding, NewRun, RunFilter, Started, Store
+
+COMMAND_PATIENCE = 1_800_000
+"""Microseconds after which a command that the database has not begun does nothing any more."""
+
+DEFAULT_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command was met. It is made from the reply of the committed transaction, never from hope.
+
+    `done`: it is so now. Otherwise the request is recorded and is carried out at the next step boundary.
+    `changed` is False where the wish was fulfilled (or requested) already. `status` is the run's status after the
+    command, `request` who asked for what, when and why. `holds` are the holds still open; `still_held_by` those
+    that keep the run paused although this command closed one. `in_flight` is the step that the worker last
+    reported as still running. `repeated` marks the stored answer to a request id seen before.
+    """
+
+    run_id: str
+    command: Command
+    status: Status
+    done: bool
+    changed: bool
+    available_actions: tuple[str, ...]
+    request_id: str
+    request: Request | None = None
+    holds: tuple[Hold, ...] = ()
+    still_held_by: tuple[Hold, ...] = ()
+    in_flight: InFlight | None = None
+    pause_id: str | None = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Runs, newest first; `cursor` asks for the next page, None on the last one."""
+
+    runs: Sequence[RunRecord]
+    cursor: tuple[int, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How a run is to be started. `delay` and `at` in microseconds (a span, a point in time)."""
+
+    id: str | None = None
+    idempotency_key: str | None = None
+    priority: int = 0
+    delay: int | None = None
+    at: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """What a look over the database found: broken promises, and what stands still for want of a worker."""
+
+    findings: Sequence[Finding]
+    advice: Sequence[str]
+    counts: Mapping[Status, int]
+    workers: Sequence[WorkerRecord]
+
+
+class Service:
+    """Verbs and queries over one store. `actor` is who commands are recorded for unless a call names another."""
+
+    def __init__(self, store: Store, clock: Clock, actor: str = "") -> None:
+        self.store = store
+        self.clock = clock
+        self.actor = actor or default_actor()
+
+    # ------------------------------------------------------------ starting
+    async def start(self, workflow: str, version: str | None, encoded: bytes, options: StartOptions) -> Started:
+        """Start a run; the same start made before gives the same run.
+
+        Raises Conflict where the id or the idempotency key belongs to another workflow or another input.
+        """
+        new = self.new_run(workflow, version or await self.served_version(workflow), encoded, options)
+        (started,) = await self.store.start([new])
+        return _unless_conflict(started, new)
+
+    async def start_many(self, runs: Sequence[NewRun]) -> list[Started]:
+        """Start many runs in one transaction. Raises Conflict for the first that conflicts; the others are started."""
+        replies = await self.store.start(runs)
+        return [_unless_conflict(started, new) for started, new in zip(replies, runs, strict=True)]
+
+    def new_run(self, workflow: str, version: str, encoded: bytes, options: StartOptions) -> NewRun:
+        """The row that a start would insert. Raises ConfigurationError for an id, key or tag that cannot be one."""
+        now = self.clock.now()
+        if options.idempotency_key is not None:
+            check_id("the idempotency key", options.idempotency_key)
+        for key, value in options.tags.items():
+            check_id("the tag", key)
+            check_id(f"the value of tag {key}", value)
+        return NewRun(
+            id=check_id("the run id", options.id) if options.id is not None else new_run_id(now),
+            workflow=check_id("the workflow name", workflow),
+            version=check_id("the workflow version", version),
+            input=encoded,
+            ready_at=options.at if options.at is not None else now + (options.delay or 0),
+            priority=options.priority,
+            idempotency_key=options.idempotency_key,
+            tags=dict(options.tags),
+            actor=self.actor,
+        )
+
+    async def served_version(self, workflow: str) -> str:
+        """The version of `workflow` that the youngest living worker serves; "1" where none does."""
+        living = [worker for worker in await self.store.workers() if worker.status == "alive"]
+        for worker in sorted(living, key=lambda worker: worker.started_at, reverse=True):
+            versions = [version for name, _, version in (s.rpartition("@") for s in worker.serves) if name == workflow]
+            if versions:
+                return versions[-1]
+        return DEFAULT_VERSION
+
+    # ------------------------------------------------------------ queries
+    async def get(self, run_id: str, *, payloads: bool = True) -> RunRecord:
+        """The run as its row is now. Raises NotFound."""
+        run = await self.store.get(run_id, payloads=payloads)
+        if run is None:
+            raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
+        return run
+
+    async def list_runs(
+        self,
+        *,
+        statuses: Sequence[Status] = (),
+        workflow: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: int | None = None,
+        limit: int = 50,
+        cursor: tuple[int, str] | None = None,
+    ) -> Page:
+        """Runs that match all that is given, newest first, at most `limit` (1 to 1,000)."""
+        limit = max(1, min(limit, 1_000))
+        where = RunFilter(tuple(statuses), workflow, dict(tags or {}), since)
+        runs = await self.store.list_runs(where, limit + 1, cursor)
+        more = len(runs) > limit
+        shown = runs[:limit]
+        return Page(shown, (shown[-1].created_at, shown[-1].id) if more else None)
+
+    async def steps(self, run_id: str) -> tuple[list[StepRecord], list[AttemptRecord]]:
+        """The recorded steps of a run and its failed attempts. Raises NotFound."""
+        await self.get(run_id, payloads=False)
+        return await self.store.steps(run_id)
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 1_000) -> list[Event]:
+        """What happened to a run after event `after`, in the order of commits. Raises NotFound."""
+        found = await self.store.events(run_id, after, limit)
+        if not found:
+            await self.get(run_id, payloads=False)
+        return found
+
+    async def holds(self, run_id: str | None = None, *, open_only: bool = True) -> list[Hold]:
+        """Holds of one run or of all."""
+        return await self.store.holds(run_id, open_only=open_only)
+
+    async def pauses(self, run_id: str) -> list[Pause]:
+        """The pauses of a run, past and present."""
+        return await self.store.pauses(run_id)
+
+    async def commands(self, run_id: str) -> list[CommandRecord]:
+        """Every command that the run was given, refused ones too."""
+        return await self.store.commands(run_id)
+
+    async def workers(self) -> list[WorkerRecord]:
+        """All workers that are known, living ones and past ones."""
+        return await self.store.workers()
+
+    async def in_flight(self, run: RunRecord) -> InFlight | None:
+        """The step that the run's worker last reported as running for a while; None if it reported none."""
+        if run.worker_id is None:
+            return None
+        for worker in await self.store.workers():
+            if worker.id == run.worker_id:
+                return next((step for step in worker.in_flight if step.run_id == run.id), None)
+        return None
+
+    async def doctor(self) -> Doctor:
+        """Look the whole database over."""
+        findings = await self.store.check()
+        workers = await self.store.workers()
+        counts = await self.store.count_runs()
+        served = {name for worker in workers if worker.status == "alive" for name in worker.serves}
+        advice: list[str] = []
+        if any(counts.get(status) for status in (Status.PENDING, Status.WAITING)) and not served:
+            advice.append("runs are pending or waiting and no worker is alive: start one with `runtrue worker MODULE`")
+        advice.extend(f"worker {worker.id} is stalled in {worker.stalled_in}" for worker in workers if worker.stalled_in)
+        return Doctor(findings, advice, counts, workers)
+
+    # ------------------------------------------------------------ verbs
+    async def pause(self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "") -> Outcome:
+        """Pause a run: at once where no worker has it, else at the next step boundary. Raises Refused, NotFound."""
+        return await self._command(run_id, Command.PAUSE, reason=reason, actor=actor, request_id=request_id)
+
+    async def resume(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "", pause_id: str | None = None
+    ) -> Outcome:
+        """Resume a paused run, or withdraw a pause request; with `pause_id` only if that pause is still the active one."""
+        return await self._command(
+            run_id, Command.RESUME, reason=reason, actor=actor, request_id=request_id, pause_id=pause_id
+        )
+
+    async def cancel(self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "") -> Outcome:
+        """Cancel a run: at once where no worker has it, else at the next step boundary."""
+        return await self._command(run_id, Command.CANCEL, reason=reason, actor=actor, request_id=request_id)
+
+    async def terminate(self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "") -> Outcome:
+        """End a run as cancelled now. Its worker is fenced out; what it still sends is discarded."""
+        return await self._command(run_id, Command.TERMINATE, reason=reason, actor=actor, request_id=request_id)
+
+    async def answer(
+        self, run_id: str, hold_id: str, value: str, *, reason: str = "", actor: str = "", request_id: str = ""
+    ) -> Outcome:
+        """Answer an open hold, such as `retry` or `fail` for a run that keeps losing its worker."""
+        return await self._command(
+            run_id,
+            Command.ANSWER,
+            reason=reason,
+            actor=actor,
+            request_id=request_id,
+            hold_id=hold_id,
+            value=value,
+        )
+
+    async def _command(
+        self,
+        run_id: str,
+        verb: Command,
+        *,
+        reason: str,
+        actor: str,
+        request_id: str,
+        pause_id: str | None = None,
+        hold_id: str | None = None,
+        value: str = "",
+    ) -> Outcome:
+        request = CommandRequest(
+            run_id=run_id,
+            verb=verb,
+            request_id=check_id("the request id", request_id) if request_id else new_request_id(),
+            not_after=self.clock.now() + COMMAND_PATIENCE,
+            actor=actor or self.actor,
+            reason=reason,
+            pause_id=pause_id,
+            hold_id=hold_id,
+            value=value,
+        )
+        reply = await self.store.command(request)
+        return await self._outcome(request, reply)
+
+    async def _outcome(self, request: CommandRequest, reply: CommandReply) -> Outcome:
+        run_id, verb = request.run_id, request.verb
+        if not reply.found:
+            raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
+        if reply.request_conflict:
+            raise Conflict(
+                f"request id {request.request_id!a} was used for another command of run {run_id}; nothing was changed"
+            )
+        actions = actions_for(reply.status, reply.open_holds)
+        if reply.answer is Answer.REFUSED:
+            raise Refused(f"{verb.value} refused for run {run_id}: {reply.refusal}", reply.status, actions)
+        in_flight = None
+        if reply.answer is Answer.REQUESTED and not reply.repeated:
+            run = await self.store.get(run_id, payloads=False)
+            in_flight = await self.in_flight(run) if run is not None else None
+        return Outcome(
+            run_id=run_id,
+            command=verb,
+            status=reply.status,
+            done=reply.answer is Answer.DONE,
+            changed=reply.changed,
+            available_actions=actions,
+            request_id=request.request_id,
+            request=reply.request,
+            holds=tuple(reply.open_holds),
+            still_held_by=tuple(reply.open_holds) if reply.still_held else (),
+            in_flight=in_flight,
+            pause_id=reply.pause_id,
+            repeated=reply.repeated,
+        )
+
+
+def actions_for(status: Status, open_holds: Sequence[Hold]) -> tuple[str, ...]:
+    """The commands that would change something, as text; `answer` only where an open hold takes one."""
+    takes_answer = any(hold.kind is HoldKind.KEEPS_LOSING_ITS_WORKER for hold in open_holds)
+    return tuple(
+        command.value for command in available_actions(status) if command is not Command.ANSWER or takes_answer
+    )
+
+
+def default_actor() -> str:
+    """The name of the user whose process this is; `unknown` where the system has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container user without an entry in the password file
+        return "unknown"
+
+
+def until_text(at: int, now: int) -> str:
+    """How long until `at`, for people: `in 3 s`, `in 2 h 5 min`, `now`."""
+    seconds = max(0, (at - now + MICROSECOND - 1) // MICROSECOND)
+    if seconds == 0:
+        return "now"
+    if seconds < 120:
+        return f"in {seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+    if minutes < 120:
+        return f"in {minutes} min"
+    return f"in {hours} h {minutes % 60} min" if hours < 48 else f"in {days} d {hours % 24} h"
+
+
+def _unless_conflict(started: Started, new: NewRun) -> Started:
+    if started.conflict:
+        raise Conflict(f"run {started.run_id} exists already and {started.conflict}; nothing was started (asked: {new.workflow})")
+    return started
