@@ -10,7 +10,8 @@ VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-# Stamps: the environment is brought up to date when the lock or the interpreter changes, and not otherwise.
+# Stamps: the environment is made anew for another interpreter, brought up to date when the lock changes, else left alone.
+MADE := $(VENV)/.made-$(VERSION)-uv-$(UV_VERSION)
 READY_TO_RUN := $(VENV)/.ready-to-run-$(VERSION)
 READY_TO_DEVELOP := $(VENV)/.ready-to-develop-$(VERSION)
 
@@ -52,18 +53,22 @@ clean: ## remove the environment and what tools left behind
 
 # ---------------------------------------------------------------- the environment
 
-$(READY_TO_RUN): pyproject.toml uv.lock
+$(MADE):
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "runtrue needs Python 3.11 or newer; $(PYTHON) is $(or $(VERSION),not to be found)." >&2; \
 	  echo "Name another one:  make $(or $(MAKECMDGOALS),test) PYTHON=python3.13" >&2; exit 1; }
-	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments (Debian and Ubuntu ship that apart). Type:" >&2; \
 	  echo "  sudo apt-get install python$(VERSION)-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) with Python $(VERSION) ..." >&2
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
-	@$(RUN) -m uv sync --quiet --frozen --no-default-groups --python $(RUN)
+	@touch $@
+
+# --inexact: what the tools for development brought stays until they are synced themselves.
+$(READY_TO_RUN): pyproject.toml uv.lock $(MADE)
+	@$(RUN) -m uv sync --quiet --frozen --no-default-groups --inexact --python $(RUN)
 	@touch $@
 
 $(READY_TO_DEVELOP): $(READY_TO_RUN)
