@@ -25,7 +25,7 @@ from pathlib import Path
 
 import runtrue as rt
 
-SOURCE = str(Path(__file__).with_name("birdstrikes.csv.gz"))
+SOURCE = str(Path(__file__).resolve().with_name("birdstrikes.csv.gz"))
 DAMAGE = {"None", "Minor", "Medium", "Substantial"}
 IN_FLIGHT = {"Approach", "Climb", "Descent"}
 TAXI_KNOTS_MAX = 60

@@ -1,0 +1,53 @@
+"""The demo: one real workflow, two worker processes, a kill -9, a pause and a cancel, told by the database itself."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from runtrue.demo._screen import Screen
+from runtrue.demo._story import Pace, tell
+
+__all__ = ["Pace", "run"]
+
+DATABASE = "runtrue-demo.db"
+EXIT_INTERRUPTED = 130
+
+
+def run(database: str | None = None, *, pace: Pace | None = None) -> int:
+    """Show a run that survives what happens to it, and return the exit code.
+
+    `database` is a path or `sqlite:///` URL of a file, `runtrue-demo.db` in the working directory if None. It is made
+    where it does not exist and only added to where it does; the example's own tables go to a second file beside it.
+    Takes under a minute with the default pace. 0: everything that was told did happen; 1: something did not, or the
+    database cannot be used, and the last lines say what; 130: interrupted, after the workers were ended and the runs
+    terminated.
+    """
+    screen = Screen(Console(highlight=False, markup=False, emoji=False, soft_wrap=True))
+    path = database_path(DATABASE if database is None else database)
+    if path is None:
+        print(f"runtrue demo: {database} is no file; its workers are processes, give a path", file=sys.stderr)
+        return 1
+    try:
+        return 0 if asyncio.run(_interruptible(path, pace or Pace(), screen)) else 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        screen.note("interrupted; nothing of the demo is left running")
+        return EXIT_INTERRUPTED
+    finally:
+        screen.close()
+
+
+def database_path(database: str) -> Path | None:
+    """The file behind a path or URL; None for a database that is no file."""
+    if database.startswith("sqlite:///"):
+        database = database.removeprefix("sqlite:///")
+    return Path(database).resolve() if database and "://" not in database and database != ":memory:" else None
+
+
+async def _interruptible(path: Path, pace: Pace, screen: Screen) -> bool:
+    """Tell the story; SIGTERM ends it as Ctrl-C does, so that no worker process outlives it."""
+    story = asyncio.ensure_future(tell(path, pace, screen))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, story.cancel)
+    return await story
