@@ -110,7 +110,7 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _tick(value: bool) -> str:  # noqa: FBT001 - the only thing it is given
+def _tick(value: bool) -> str:
     return "yes" if value else ""
 
 

@@ -101,14 +101,16 @@ def up(node: ast.AST) -> ast.AST | None:
 # ---------------------------------------------------------------- SQL
 STATEMENT = re.compile(
     r"\s*(SELECT\s.*\bFROM\b|SELECT\s+\w+\(|INSERT\s+(OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b|WITH\s+\w+.*\bAS\b"
-    r"|(CREATE|DROP|ALTER)\s+((UNIQUE|TEMP|TEMPORARY)\s+)?(TABLE|INDEX|VIEW|TRIGGER)\b)",
+    r"|(CREATE|DROP|ALTER)\s+((UNIQUE|TEMP|TEMPORARY)\s+)?(TABLE|INDEX|VIEW)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-CONTROL = re.compile(r"\s*(PRAGMA\s+\w|BEGIN\b|COMMIT\b|ROLLBACK\b|SAVEPOINT\s|RELEASE\s|ATTACH\s|VACUUM\b)")
+CONTROL = re.compile(
+    r"\s*((CREATE|DROP)\s+TRIGGER\b|PRAGMA\s+\w|BEGIN\b|COMMIT\b|ROLLBACK\b|SAVEPOINT\s|RELEASE\s|ATTACH\s|VACUUM\b)"
+)
 
 
 def sql_outside_the_store(source: Source) -> Iterator[Fault]:
-    """SQL stands in the .sql files of the store. Its Python may open and close transactions; nobody else may."""
+    """SQL stands in the .sql files of the store. Its Python may manage transactions and triggers; nobody else may."""
     if not source.within("src/") or source.within("src/runtrue/demo/"):
         return
     forbidden = [STATEMENT] if source.within("src/runtrue/store/") else [STATEMENT, CONTROL]
@@ -231,13 +233,17 @@ def other_words_for_cancel_and_pause(source: Source) -> Iterator[Fault]:
 
 
 def broad_excepts_without_a_reason(source: Source) -> Iterator[Fault]:
-    """Whoever catches everything says on the line, or the one before or after, who relies on it."""
+    """Whoever catches everything, and does not raise it on, says beside it who relies on that."""
     for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
         broad = any(kind is None or source.meaning(kind) in {"Exception", "BaseException"} for kind in caught)
-        if broad and not {node.lineno - 1, node.lineno, node.lineno + 1} & source.comments:
+        if (
+            broad
+            and not isinstance(node.body[-1], ast.Raise)
+            and not {node.lineno - 1, node.lineno, node.lineno + 1} & source.comments
+        ):
             yield node.lineno, "a broad except without its reason"
 
 
@@ -315,6 +321,8 @@ PLANTED: list[tuple[Check, str, str, bool]] = [
     (sql_outside_the_store, ENGINE, "q = '''\n  insert or replace into runs values (1)'''", True),
     (sql_outside_the_store, ENGINE, "c.execute('PRAGMA synchronous = OFF')", True),
     (sql_outside_the_store, STORE, "c.execute('BEGIN IMMEDIATE')", False),
+    (sql_outside_the_store, STORE, "c.execute(f'DROP TRIGGER {name}')", False),
+    (sql_outside_the_store, ENGINE, "c.execute(f'DROP TRIGGER {name}')", True),
     (sql_outside_the_store, STORE, "c.execute('DELETE FROM runs')", True),
     (sql_outside_the_store, ENGINE, "'''Select what to do from the list.'''", False),
     (sql_outside_the_store, ENGINE, "say = 'Update the schema, then begin again'", False),
@@ -359,6 +367,7 @@ PLANTED: list[tuple[Check, str, str, bool]] = [
         "try: pass\nexcept Exception: pass  # observers may raise anything",
         False,
     ),
+    (broad_excepts_without_a_reason, ENGINE, "try: pass\nexcept Exception as e: raise Refused('no') from e", False),
     (broad_excepts_without_a_reason, ENGINE, "try: pass\nexcept OSError: pass", False),
     (unsafe_calls, ENGINE, "import pickle", True),
     (unsafe_calls, ENGINE, "from marshal import loads", True),
