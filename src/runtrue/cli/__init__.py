@@ -1,0 +1,61 @@
+"""The command line. Data goes to stdout, all else to stderr; `exits.Exit` lists the exit codes."""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from runtrue.cli import processes, queries, upkeep, verbs, watch
+from runtrue.cli.exits import Exit, exit_code_of
+from runtrue.cli.groups import root
+from runtrue.cli.text import note
+from runtrue.errors import Refused, RuntrueError
+
+__all__ = ["Exit", "main", "root"]
+
+# Importing the modules puts their commands into the groups.
+_COMMANDS = (processes, queries, upkeep, verbs, watch)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out the command line (`sys.argv` if `arguments` is None) and return the exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or file that cannot show a character gets its number, never an error in the middle of a table.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _carry_out(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try to write the rest at exit and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+    return code
+
+
+def _carry_out(words: list[str]) -> int:
+    try:
+        with root.make_context("runtrue", words) as context:
+            code: object = root.invoke(context)
+            return code if isinstance(code, int) else Exit.DONE
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        note("interrupted")
+        return Exit.INTERRUPTED
+    except RuntrueError as error:
+        note(f"error: {_sentence(error)}")
+        return exit_code_of(error)
+
+
+def _sentence(error: RuntrueError) -> str:
+    if not isinstance(error, Refused):
+        return str(error)
+    actions = ", ".join(error.available_actions)
+    return f"{error}; it can be asked to: {actions}" if actions else str(error)

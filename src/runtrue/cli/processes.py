@@ -1,0 +1,108 @@
+"""`runtrue dev` and `runtrue worker`: the processes that work on runs."""
+
+import asyncio
+import logging
+import os
+import signal
+import traceback
+from pathlib import Path
+
+import click
+
+from runtrue.app import App, load_app
+from runtrue.cli.exits import Exit
+from runtrue.cli.groups import root, worker
+from runtrue.cli.options import database_flag, database_option, span
+from runtrue.cli.text import note
+from runtrue.config import location
+from runtrue.errors import ConfigurationError, RuntrueError
+
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+
+DEV_LEASE_SECONDS = 3.0
+"""Short, so that after a crash or a restart the runs go on within seconds."""
+
+
+@root.command()
+@click.argument("module", metavar="MODULE")
+@database_option
+def dev(*, module: str) -> int:
+    """Work on the runs of MODULE while you write it: as `worker`, with a short lease, and with the results of
+    steps read back from their recorded form, so that what a record loses shows on the first run.
+
+    MODULE is a file or a dotted module that holds an App, with `:name` where it holds several.
+    """
+    return _serve(module, slots=None, lease_seconds=DEV_LEASE_SECONDS, copies_results=True)
+
+
+@worker.command("run")
+@click.argument("module", metavar="MODULE")
+@click.option("--slots", type=click.IntRange(1), help="How many runs to hold at once.")
+@click.option("--lease", "lease_seconds", type=span, help="After so long without a sign of life others take the runs.")
+@database_option
+def run_worker(*, module: str, slots: int | None, lease_seconds: float | None) -> int:
+    """Work on the runs of MODULE until SIGTERM or Ctrl-C; `runtrue worker MODULE` is the same.
+
+    MODULE is a file or a dotted module that holds an App, with `:name` where it holds several. When asked to end, the
+    worker takes no new run, lets the steps in flight finish and gives its runs back; asked again, it leaves at once.
+    """
+    return _serve(module, slots=slots, lease_seconds=lease_seconds)
+
+
+def _serve(module: str, *, slots: int | None, lease_seconds: float | None, copies_results: bool = False) -> int:
+    try:
+        app = load_app(module)
+    except RuntrueError:
+        raise
+    except BaseException as error:  # the module is the user's own and may raise anything, SystemExit included
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise click.ClickException(f"{module} cannot be imported:\n{_users_traceback(error)}") from None
+    flag = database_flag()
+    app = app.with_settings(
+        database=flag,
+        slots=slots,
+        lease=lease_seconds,
+        copies_results=copies_results,
+        exits_when_stalled=True,
+    )
+    serves = [f"{workflow.name}@{workflow.version}" for workflow in app.workflows]
+    if not serves:
+        raise ConfigurationError(f"the App in {module} has no workflow to work on; write rt.App(workflows=[...])")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    note(f"working on {', '.join(serves)}; Ctrl-C ends it")
+    note(f"database: {location(app.database.value)} ({'--database' if flag else app.database.source})")
+    return asyncio.run(_until_drained(app))
+
+
+def _users_traceback(error: BaseException) -> str:
+    """The traceback of an error in the user's module, without the frames of runtrue and of the import machinery."""
+    frames = error.__traceback__
+    while frames is not None and (
+        "importlib" in (name := frames.tb_frame.f_code.co_filename) or name.startswith(_OURS)
+    ):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+async def _until_drained(app: App) -> int:
+    """Serve until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once."""
+    loop = asyncio.get_running_loop()
+    serving = asyncio.ensure_future(app.serve())
+    heard: list[signal.Signals] = []
+
+    def hear(sign: signal.Signals) -> None:
+        heard.append(sign)
+        if len(heard) > 1:
+            serving.cancel()
+            return
+        note(f"{sign.name}: takes no new runs, lets the steps in flight finish; again to leave at once")
+        app.request_drain()
+
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, hear, sign)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        note("left at once; the runs go on in another worker when the lease has run out")
+    return Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE

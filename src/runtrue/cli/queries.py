@@ -1,0 +1,210 @@
+"""The commands that only look: `runtrue run list|show|steps|events`, `hold list`, `worker list`."""
+
+from datetime import datetime, timedelta
+
+import click
+
+from runtrue.cli.describe import describe
+from runtrue.cli.exits import Exit
+from runtrue.cli.groups import hold, run, worker
+from runtrue.cli.options import (
+    asynchronous,
+    connected,
+    cursor,
+    database_option,
+    moment,
+    output_option,
+    recorded_time,
+    run_argument,
+    tag,
+)
+from runtrue.cli.tables import print_events, print_holds, print_run, print_runs, print_steps, print_workers
+from runtrue.cli.text import local_text, note, say
+from runtrue.jsonform import (
+    attempt_body,
+    cursor_text,
+    dumps,
+    event_body,
+    hold_body,
+    page_body,
+    step_body,
+    worker_body,
+)
+from runtrue.lifecycle import Status
+from runtrue.records import Event
+from runtrue.service import Service
+
+EVENTS_PER_PAGE = 1_000
+
+
+@run.command("list")
+@click.option("--status", "statuses", type=click.Choice([status.value for status in Status]), multiple=True)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--tag", "tags", type=tag, multiple=True, metavar="KEY=VALUE", help="Only runs with all of these tags.")
+@click.option("--since", type=moment, help="Only runs made since then: a time, or how long ago, such as 2h.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@click.option("--cursor", "before", type=cursor, help="Where the page before this one ended.")
+@output_option("table", "json", "jsonl", "id")
+@database_option
+@asynchronous
+async def list_runs(
+    *,
+    statuses: tuple[str, ...],
+    workflow: str | None,
+    tags: tuple[tuple[str, str], ...],
+    since: datetime | timedelta | None,
+    limit: int,
+    before: tuple[int, str] | None,
+    output: str,
+) -> int:
+    """List runs, newest first."""
+    async with connected() as service:
+        page = await service.list_runs(
+            statuses=[Status(name) for name in statuses],
+            workflow=workflow,
+            tags=dict(tags),
+            since=None if since is None else recorded_time(since, service.clock.now()),
+            limit=limit,
+            cursor=before,
+        )
+        if output == "id":
+            for found in page.runs:
+                say(found.id)
+        else:
+            described = await describe(service, page.runs, time_text=local_text, payloads=False)
+            if output == "json":
+                print(dumps(page_body([item.body for item in described], page)))
+            elif output == "jsonl":
+                for item in described:
+                    print(dumps(item.body, indent=None))
+            elif described:
+                print_runs(described, service.clock.now())
+            else:
+                note("no runs are like that" if any((statuses, workflow, tags, since, before)) else "no runs yet")
+        if page.cursor is not None and output != "json":
+            note(f"there are more: add --cursor {cursor_text(page.cursor)}")
+    return Exit.DONE
+
+
+@run.command("show")
+@run_argument
+@output_option("table", "json")
+@database_option
+@asynchronous
+async def show(*, run_id: str, output: str) -> int:
+    """Show all about one run: what it is, why it does not move, and what it can be asked."""
+    async with connected() as service:
+        (described,) = await describe(service, [await service.get(run_id)], time_text=local_text, payloads=True)
+        if output == "json":
+            print(dumps(described.body))
+        else:
+            print_run(described)
+    return Exit.DONE
+
+
+@run.command("steps")
+@run_argument
+@output_option("table", "json", "jsonl")
+@database_option
+@asynchronous
+async def steps(*, run_id: str, output: str) -> int:
+    """List the recorded steps of a run and the attempts that failed, in the order of their recording."""
+    async with connected() as service:
+        recorded, failed = await service.steps(run_id)
+    if output == "table":
+        if recorded or failed:
+            print_steps(recorded, failed)
+        else:
+            note(f"run {run_id} has recorded no step yet")
+        return Exit.DONE
+    numbered = [(step.seq, step_body(step)) for step in recorded]
+    numbered += [(attempt.seq, attempt_body(attempt)) for attempt in failed]
+    bodies = [body for _, body in sorted(numbered, key=lambda pair: pair[0])]
+    _print_bodies(bodies, output)
+    return Exit.DONE
+
+
+@run.command("events")
+@run_argument
+@click.option(
+    "--after", type=click.IntRange(0, 2**63 - 1), default=0, metavar="SEQ", help="Only events after this one."
+)
+@output_option("table", "json", "jsonl")
+@database_option
+@asynchronous
+async def events(*, run_id: str, after: int, output: str) -> int:
+    """List what happened to a run, in the order of the commits."""
+    async with connected() as service:
+        found = await all_events(service, run_id, after)
+    if output != "table":
+        _print_bodies([event_body(event) for event in found], output)
+    elif found:
+        print_events(found)
+    else:
+        note(f"nothing happened to run {run_id} after event {after}")
+    return Exit.DONE
+
+
+async def all_events(service: Service, run_id: str, after: int) -> list[Event]:
+    """Every event after `after`, page by page."""
+    found: list[Event] = []
+    while True:
+        page = await service.events(run_id, after=after, limit=EVENTS_PER_PAGE)
+        found += page
+        if len(page) < EVENTS_PER_PAGE:
+            return found
+        after = page[-1].seq
+
+
+@hold.command("list")
+@click.option("--run", "run_id", metavar="ID", help="Only the holds of this run.")
+@click.option("--all", "closed_too", is_flag=True, help="Closed holds too.")
+@output_option("table", "json", "jsonl", "id")
+@database_option
+@asynchronous
+async def list_holds(*, run_id: str | None, closed_too: bool, output: str) -> int:
+    """List the open holds. `run resume` closes those of an operator, `run answer` those that ask for an answer."""
+    async with connected() as service:
+        if run_id is not None:
+            await service.get(run_id, payloads=False)
+        found = await service.holds(run_id, open_only=not closed_too)
+    if output == "id":
+        for item in found:
+            say(item.id)
+    elif output != "table":
+        _print_bodies([hold_body(item) for item in found], output)
+    elif found:
+        print_holds(found)
+    else:
+        note("no holds" if closed_too else "no open holds")
+    return Exit.DONE
+
+
+@worker.command("list")
+@click.option("--all", "past_too", is_flag=True, help="Workers that are lost or stopped too.")
+@output_option("table", "json", "jsonl", "id")
+@database_option
+@asynchronous
+async def list_workers(*, past_too: bool, output: str) -> int:
+    """List the workers that are alive, and what they are doing."""
+    async with connected() as service:
+        found = [worker for worker in await service.workers() if past_too or worker.status == "alive"]
+        now = service.clock.now()
+    if output == "id":
+        for item in found:
+            say(item.id)
+    elif output != "table":
+        _print_bodies([worker_body(item) for item in found], output)
+    elif found:
+        print_workers(found, now)
+    else:
+        note("no workers" if past_too else "no worker is alive")
+    return Exit.DONE
+
+
+def _print_bodies(bodies: list[dict[str, object]], output: str) -> None:
+    if output == "json":
+        print(dumps(bodies))
+        return
+    for body in bodies:
+        print(dumps(body, indent=None))

@@ -1,0 +1,202 @@
+"""Runs, steps, events, holds and workers as tables and lists for people."""
+
+from collections.abc import Sequence
+
+from runtrue.cli.describe import Described
+from runtrue.cli.text import local_text, local_time_of_day, print_pairs, print_table, to_type
+from runtrue.cli.wording import event_text
+from runtrue.codec import decode_error
+from runtrue.explain import error_text, span_text
+from runtrue.jsonform import dumps, payload
+from runtrue.lifecycle import CLOSED_BY_ANSWER, Command
+from runtrue.records import AttemptRecord, Event, Hold, Progress, StepRecord, WorkerRecord
+from runtrue.service import actions_for
+
+VALUE_LENGTH_MAX = 60
+
+
+def print_runs(described: Sequence[Described], now: int) -> None:
+    """The table of runs."""
+    columns = ("id", "workflow", "status", "why", "attempt", "started", "age")
+    rows = [
+        (
+            item.run.id,
+            f"{item.run.workflow}@{item.run.version}",
+            item.run.status.value,
+            item.why,
+            str(item.run.attempt),
+            _time(item.run.started_at),
+            span_text(now - item.run.created_at),
+        )
+        for item in described
+    ]
+    print_table(columns, rows, status_column=2)
+
+
+def print_run(described: Described) -> None:
+    """All about one run, one line a fact; what does not apply is left out."""
+    run, body = described.run, described.body
+    asked = run.request
+    print_pairs(
+        (
+            ("id", run.id),
+            ("workflow", f"{run.workflow}@{run.version}"),
+            ("status", run.status.value),
+            ("why", described.why),
+            ("progress", progress_text(run.progress)),
+            ("steps done", str(run.steps_done)),
+            ("attempt", f"{run.attempt} ({run.attempt - 1} workers were lost)" if run.attempt > 1 else "1"),
+            ("worker", run.worker_id or ""),
+            ("request", f"{asked.verb} by {asked.by} at {local_text(asked.at)} {asked.reason}" if asked else ""),
+            ("priority", str(run.priority) if run.priority else ""),
+            ("key", run.idempotency_key or ""),
+            ("tags", ", ".join(f"{key}={value}" for key, value in run.tags.items())),
+            ("created", local_text(run.created_at)),
+            ("started", _time(run.started_at)),
+            ("finished", _time(run.finished_at)),
+            ("input", dumps(body["input"], indent=None)),
+            ("output", dumps(body["output"], indent=None) if run.output is not None else ""),
+            ("error", _error_lines(run.error)),
+            ("you can", "\n".join(_commands(described))),
+        )
+    )
+
+
+def print_steps(steps: Sequence[StepRecord], attempts: Sequence[AttemptRecord]) -> None:
+    """The durable calls of a run and the attempts that failed, in the order in which they were recorded."""
+    rows = [
+        (
+            step.seq,
+            str(step.ordinal),
+            step.name,
+            step.kind,
+            str(step.attempt),
+            "failed" if step.error is not None else "completed",
+            local_text(step.started_at),
+            span_text(step.finished_at - step.started_at),
+            error_text(step.error) if step.error is not None else _shortened(_result_text(step)),
+        )
+        for step in steps
+    ]
+    rows += [
+        (
+            attempt.seq,
+            str(attempt.ordinal),
+            attempt.name,
+            "step",
+            str(attempt.attempt),
+            "failed",
+            local_text(attempt.started_at),
+            span_text(attempt.failed_at - attempt.started_at),
+            f"{error_text(attempt.error)}; tried again at {local_text(attempt.next_at)}",
+        )
+        for attempt in attempts
+    ]
+    columns = ("call", "name", "kind", "attempt", "outcome", "started", "took", "result")
+    print_table(columns, [row[1:] for row in sorted(rows)], status_column=4)
+
+
+def event_line(event: Event) -> str:
+    """An event on one line, for lines that follow each other."""
+    return f"{local_time_of_day(event.at)}  {event.seq:>4}  {event_text(event)}"
+
+
+def print_events(events: Sequence[Event]) -> None:
+    """The table of events."""
+    rows = [(str(event.seq), local_text(event.at), event_text(event)) for event in events]
+    print_table(("seq", "at", "event"), rows)
+
+
+def print_holds(holds: Sequence[Hold]) -> None:
+    """The table of holds."""
+    columns = ("id", "run", "kind", "opened", "by", "reason", "closed")
+    rows = [
+        (
+            hold.id,
+            hold.run_id,
+            hold.kind.value,
+            local_text(hold.opened_at),
+            hold.opened_by,
+            hold.reason,
+            f"{hold.outcome} by {hold.closed_by} at {local_text(hold.closed_at)}" if hold.closed_at is not None else "",
+        )
+        for hold in holds
+    ]
+    print_table(columns, rows)
+
+
+def print_workers(workers: Sequence[WorkerRecord], now: int) -> None:
+    """The table of workers."""
+    columns = ("id", "host", "pid", "status", "runs", "serves", "heartbeat", "notes")
+    rows = [
+        (
+            worker.id,
+            worker.host,
+            str(worker.pid),
+            worker.status,
+            f"{worker.runs_held} of {worker.slots}",
+            ", ".join(worker.serves),
+            f"{span_text(now - worker.heartbeat_at)} ago",
+            _worker_notes(worker, now),
+        )
+        for worker in workers
+    ]
+    print_table(columns, rows, status_column=3)
+
+
+def progress_text(progress: Progress | None) -> str:
+    """What the author last reported: `12 of 40 (30 %), loading`."""
+    if progress is None:
+        return ""
+    parts: list[str] = []
+    if progress.done is not None and progress.total:
+        parts.append(f"{progress.done:g} of {progress.total:g} ({100 * progress.done / progress.total:.0f} %)")
+    elif progress.done is not None:
+        parts.append(f"{progress.done:g}")
+    if progress.note:
+        parts.append(progress.note)
+    return ", ".join(parts)
+
+
+def _worker_notes(worker: WorkerRecord, now: int) -> str:
+    notes = [f"stalled in {worker.stalled_in}"] if worker.stalled_in else []
+    notes += [f"{step.step} of run {step.run_id} for {span_text(now - step.since)}" for step in worker.in_flight]
+    if worker.fenced_writes:
+        notes.append(f"{worker.fenced_writes} fenced writes")
+    return "; ".join(notes)
+
+
+def _commands(described: Described) -> list[str]:
+    run = described.run
+    commands: list[str] = []
+    for action in actions_for(run.status, described.holds):
+        if action == Command.ANSWER.value:
+            commands += [
+                to_type("run", action, run.id, hold.id, answer)
+                for hold in described.holds
+                for answer in CLOSED_BY_ANSWER.get(hold.kind, ())
+            ]
+        else:
+            commands.append(to_type("run", action, run.id))
+    return commands
+
+
+def _result_text(step: StepRecord) -> str:
+    if step.wake_at is not None:
+        return f"until {local_text(step.wake_at)}"
+    return dumps(payload(step.output, what=f"the result of step {step.name}"), indent=None)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
+
+
+def _error_lines(error: bytes | None) -> str:
+    if error is None:
+        return ""
+    info = decode_error(error)
+    return "\n".join(part for part in (f"{info.type}: {info.message}", info.traceback) if part)
+
+
+def _time(at: int | None) -> str:
+    return "" if at is None else local_text(at)

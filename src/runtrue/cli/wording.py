@@ -1,0 +1,90 @@
+"""What a command says about its outcome. Nothing here says more than the committed row did."""
+
+from runtrue.cli.text import to_type
+from runtrue.explain import error_text, explain, span_text, step_text
+from runtrue.jsonform import dumps, payload
+from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, Status
+from runtrue.records import Event, Hold, RunRecord
+from runtrue.service import Outcome
+
+
+def outcome_text(outcome: Outcome, now: int) -> str:
+    """How a command was met: what is so now, or what is requested and what still goes on until then."""
+    text = _requested(outcome, now) if not outcome.done else _done(outcome)
+    if outcome.repeated:
+        return f"request {outcome.request_id} was met before, with this answer: {text}"
+    return text
+
+
+def _requested(outcome: Outcome, now: int) -> str:
+    already = "" if outcome.changed else " already"
+    doing = f"running {step_text(outcome.in_flight, now)}" if outcome.in_flight else "with its worker"
+    then = "it pauses" if outcome.command is Command.PAUSE else "it is cancelled"
+    return (
+        f"{outcome.command.value} requested{already}: run {outcome.run_id} is still {doing}; "
+        f"{then} at the next step boundary"
+    )
+
+
+def _done(outcome: Outcome) -> str:
+    run = f"run {outcome.run_id}"
+    match outcome.command:
+        case Command.PAUSE if outcome.changed:
+            return f"paused: {run} stays where it is until `{to_type('run', 'resume', outcome.run_id)}`"
+        case Command.PAUSE:
+            return f"paused already: {run} is held by an operator; nothing was changed"
+        case Command.RESUME if outcome.still_held_by:
+            return f"your hold is closed, but {run} stays {outcome.status.value}: {held_text(outcome.still_held_by)}"
+        case Command.RESUME if outcome.status is Status.RUNNING:
+            return f"the pause request is withdrawn: {run} is running"
+        case Command.RESUME:
+            return f"resumed: {run} is {outcome.status.value} and goes on when a worker takes it"
+        case Command.CANCEL | Command.TERMINATE if not outcome.changed:
+            return f"cancelled already: {run} is cancelled; nothing was changed"
+        case Command.CANCEL:
+            return f"cancelled: {run} is cancelled"
+        case Command.TERMINATE:
+            return f"terminated: {run} is cancelled; whatever its worker still sends is discarded"
+        case Command.ANSWER if outcome.still_held_by:
+            return f"answered, but {run} stays {outcome.status.value}: {held_text(outcome.still_held_by)}"
+        case Command.ANSWER if outcome.status is Status.FAILED:
+            return f"answered: {run} is failed"
+        case Command.ANSWER:
+            return f"answered: {run} is {outcome.status.value} and goes on when a worker takes it"
+
+
+def held_text(holds: tuple[Hold, ...]) -> str:
+    """Which holds keep a run paused, and the commands that close them."""
+    parts: list[str] = []
+    for hold in holds:
+        answers = CLOSED_BY_ANSWER.get(hold.kind)
+        verb = ("answer", hold.run_id, hold.id, answers[0]) if answers else ("resume", hold.run_id)
+        other = f" (or {', '.join(answers[1:])})" if answers else ""
+        parts.append(f"hold {hold.id} ({hold.kind.value}) is open; `{to_type('run', *verb)}`{other} closes it")
+    return "; ".join(parts)
+
+
+def end_text(run: RunRecord) -> str:
+    """The fact about a run that has ended, or that stands still, with its result."""
+    took = f" after {span_text(run.finished_at - run.created_at)}" if run.finished_at is not None else ""
+    match run.status:
+        case Status.COMPLETED:
+            result = dumps(payload(run.output, what=f"the output of run {run.id}"), indent=None)
+            return f"completed: run {run.id}{took}, with the result {result}"
+        case Status.FAILED:
+            return f"failed: run {run.id}{took}: {error_text(run.error)}"
+        case Status.CANCELLED:
+            why = explain(run, now=0, holds=(), workers=())
+            return f"cancelled: run {run.id}{took}" + (f", {why}" if why else "")
+        case _:
+            return f"{run.status.value}: run {run.id}"
+
+
+def event_text(event: Event) -> str:
+    """An event in a few words: its type, and what it holds as `name value`."""
+    data = {name: value for name, value in event.data.items() if value not in (None, "")}
+    details = ", ".join(
+        f"{name} {value if isinstance(value, str) else dumps(value, indent=None)}" for name, value in data.items()
+    )
+    words = event.type.replace("_", " ")
+    return f"{words}: {details}" if details else words

@@ -1,0 +1,175 @@
+"""Why a run does not move, in one sentence for people. Pure: it is told everything it looks at."""
+
+from collections.abc import Callable, Sequence
+
+from runtrue.clock import MICROSECOND
+from runtrue.codec import decode_error
+from runtrue.jsonform import utc_text
+from runtrue.lifecycle import CLOSED_BY_ANSWER, HoldKind, Status
+from runtrue.records import AttemptRecord, Hold, InFlight, RunRecord, StepRecord, WorkerRecord
+from runtrue.service import until_text
+
+ERROR_LENGTH_MAX = 200
+
+TimeText = Callable[[int], str]
+
+
+def explain(
+    run: RunRecord,
+    *,
+    now: int,
+    holds: Sequence[Hold],
+    workers: Sequence[WorkerRecord],
+    steps: Sequence[StepRecord] | None = None,
+    attempts: Sequence[AttemptRecord] | None = None,
+    time_text: TimeText = utc_text,
+) -> str:
+    """Say why the run is not moving, or what it does right now; empty for a completed run.
+
+    `holds` may hold those of other runs, closed ones too. `workers` are all that are known. With `steps` and
+    `attempts` a waiting run is told apart by what it waits for. `time_text` writes a point in time.
+    """
+    match run.status:
+        case Status.PENDING:
+            return _pending(run, now, workers, time_text)
+        case Status.WAITING:
+            return _waiting(run, now, workers, steps, attempts, time_text)
+        case Status.RUNNING:
+            return _doing(run, now, workers)
+        case Status.PAUSING | Status.CANCELLING:
+            return f"{_asked(run, now)}; {_doing(run, now, workers)}"
+        case Status.PAUSED:
+            mine = [hold for hold in holds if hold.run_id == run.id and hold.closed_at is None]
+            return "; ".join(_held(hold) for hold in mine) or "held"
+        case Status.FAILED:
+            return error_text(run.error)
+        case Status.CANCELLED:
+            return _ended_by(run)
+        case Status.COMPLETED:
+            return ""
+
+
+def error_text(error: bytes | None) -> str:
+    """A recorded exception on one bounded line: `ValueError: no such order`."""
+    if error is None:
+        return ""
+    info = decode_error(error)
+    line = " ".join(f"{info.type}: {info.message}".split())
+    return line if len(line) <= ERROR_LENGTH_MAX else line[: ERROR_LENGTH_MAX - 1] + "…"
+
+
+def span_text(microseconds: int) -> str:
+    """A length of time for people: `0.25 s`, `12 s`, `5 min`, `3 h 20 min`, `4 d 6 h`."""
+    seconds = max(0, microseconds) / MICROSECOND
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, hours, days = int(seconds // 60), int(seconds // 3_600), int(seconds // 86_400)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{days} d {hours % 24} h"
+
+
+def step_text(step: InFlight, now: int) -> str:
+    """The step that is still running: `step charge (attempt 2, 12 s)`."""
+    return f"step {step.step} (attempt {step.attempt}, {span_text(now - step.since)})"
+
+
+def in_flight_of(run: RunRecord, workers: Sequence[WorkerRecord]) -> InFlight | None:
+    """The step that the run's worker last reported as running for a while; None if it reported none."""
+    owner = _owner(run, workers)
+    if owner is None:
+        return None
+    return next((step for step in owner.in_flight if step.run_id == run.id), None)
+
+
+def _pending(run: RunRecord, now: int, workers: Sequence[WorkerRecord], time_text: TimeText) -> str:
+    if run.ready_at > now:
+        when = f"{time_text(run.ready_at)} ({until_text(run.ready_at, now)})"
+        if run.losses:
+            return f"lost its worker {_times(run.losses)}, may be claimed again at {when}"
+        return f"delayed until {when}"
+    return _unclaimed(run, workers)
+
+
+def _unclaimed(run: RunRecord, workers: Sequence[WorkerRecord]) -> str:
+    """Why a run that is due has not been taken."""
+    wanted = f"{run.workflow}@{run.version}"
+    living = [worker for worker in workers if worker.status == "alive"]
+    serving = [worker for worker in living if wanted in worker.serves]
+    if serving:
+        slots, taken = sum(worker.slots for worker in serving), sum(worker.runs_held for worker in serving)
+        return f"waits for a free worker ({taken} of {slots} slots are taken)"
+    if not living:
+        return f"no worker serves {wanted}: none is alive"
+    others = sorted({name for worker in living for name in worker.serves if name.rpartition("@")[0] == run.workflow})
+    return f"no worker serves {wanted}" + (f", only {', '.join(others)}" if others else "")
+
+
+def _waiting(
+    run: RunRecord,
+    now: int,
+    workers: Sequence[WorkerRecord],
+    steps: Sequence[StepRecord] | None,
+    attempts: Sequence[AttemptRecord] | None,
+    time_text: TimeText,
+) -> str:
+    if run.ready_at <= now:
+        return f"due since {time_text(run.ready_at)}; {_unclaimed(run, workers)}"
+    when = f"{time_text(run.ready_at)} ({until_text(run.ready_at, now)})"
+    finished = {(step.branch, step.ordinal) for step in steps or ()}
+    failing = [attempt for attempt in attempts or () if (attempt.branch, attempt.ordinal) not in finished]
+    if failing:
+        last = max(failing, key=lambda attempt: (attempt.ordinal, attempt.attempt))
+        return f"step {last.name} failed {_times(last.attempt)} ({error_text(last.error)}), tries again at {when}"
+    return f"sleeps until {when}" if attempts is not None else f"wakes at {when}"
+
+
+def _doing(run: RunRecord, now: int, workers: Sequence[WorkerRecord]) -> str:
+    """What an owned run does right now, as its worker told last."""
+    owner = _owner(run, workers)
+    if owner is None or owner.status != "alive":
+        return f"its worker {run.worker_id} is gone; the next sweep puts the run right"
+    step = in_flight_of(run, workers)
+    if owner.stalled_in:
+        return f"worker {owner.id} is stalled in {owner.stalled_in}"
+    if step is not None:
+        return f"{'still ' if run.status is not Status.RUNNING else ''}running {step_text(step, now)}"
+    return f"on worker {owner.id} ({owner.host}, pid {owner.pid})"
+
+
+def _asked(run: RunRecord, now: int) -> str:
+    verb = "pause" if run.status is Status.PAUSING else "cancel"
+    if run.request is None:
+        return f"{verb} requested"
+    ago = span_text(now - run.request.at)
+    return f"{verb} requested by {run.request.by} {ago} ago{_because(run.request.reason)}"
+
+
+def _held(hold: Hold) -> str:
+    because = _because(hold.reason)
+    if hold.kind is HoldKind.OPERATOR:
+        return f"paused by {hold.opened_by}{because}; `resume` lets it go on"
+    if hold.kind is HoldKind.CODE_MISMATCH:
+        return f"the code does not fit its history{because}; fitting code or `resume` lets it go on"
+    answers = "|".join(CLOSED_BY_ANSWER[hold.kind])
+    return f"keeps losing its worker{because}; `answer {hold.id} {answers}` decides"
+
+
+def _ended_by(run: RunRecord) -> str:
+    if run.request is None or run.request.verb == "pause":
+        return ""
+    return f"by {run.request.by}{_because(run.request.reason)}"
+
+
+def _owner(run: RunRecord, workers: Sequence[WorkerRecord]) -> WorkerRecord | None:
+    return next((worker for worker in workers if worker.id == run.worker_id), None)
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
