@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
+import threading
 import time
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 MICROSECOND = 1_000_000
 """Microseconds in a second: recorded times are integers of microseconds since 1970, UTC."""
@@ -24,6 +26,14 @@ class Clock(Protocol):
         """Return after `seconds`; at once for zero or less."""
         ...
 
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[asyncio.Timeout]:
+        """A block that is cancelled after `seconds` and then raises TimeoutError; `expired()` tells whose it was."""
+        ...
+
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> bool:
+        """Block the calling thread until `event` is set or `seconds` have passed. True if it is set."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -37,6 +47,12 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
 
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[asyncio.Timeout]:
+        return asyncio.timeout(seconds)
+
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds)
+
 
 # time.monotonic stands still while a machine is suspended, and a worker that wakes up would believe in a lease
 # that another worker has long taken over. Linux counts suspended time in BOOTTIME, macOS in MONOTONIC_RAW.
@@ -48,8 +64,8 @@ async def wait_for_event(clock: Clock, event: asyncio.Event, seconds: float | No
     if event.is_set() or seconds is None:
         await event.wait()
         return True
-    waiter = asyncio.ensure_future(event.wait())
-    sleeper = asyncio.ensure_future(clock.sleep(seconds))
+    sleeper: asyncio.Future[Any] = asyncio.ensure_future(clock.sleep(seconds))
+    waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait((waiter, sleeper), return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,0 +1,241 @@
+"""App: a Client that also executes runs: worker and sweeper in this process."""
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+from runtrue.authoring import AsyncWorkflow, Duration, Workflow, seconds_of
+from runtrue.client import Client
+from runtrue.engine.sweeper import SWEEP_SECONDS, Sweeper
+from runtrue.engine.worker import Worker
+from runtrue.errors import ConfigurationError
+
+LEASE_SECONDS = 15.0
+DRAIN_SECONDS = 30.0
+STALL_LIMIT_SECONDS = 900.0
+SLOTS = 100
+
+
+class App(Client):
+    """Everything a process needs to run workflows: `async with app:` opens the database and starts a worker.
+
+    `workflows`: workflows, or modules (or their names) whose workflows are all served. `slots`: how many runs this
+    process executes at a time. `lease`: after how long without a sign of life a worker counts as lost; long ones
+    survive long freezes, short ones take over sooner. `drain`: how long a stopping worker waits for steps in flight.
+    """
+
+    def __init__(
+        self,
+        database: str | Path | None = None,
+        *,
+        workflows: Sequence[Workflow[..., Any] | ModuleType | str] = (),
+        slots: int = SLOTS,
+        lease: Duration = LEASE_SECONDS,
+        drain: Duration = DRAIN_SECONDS,
+        stall_limit: Duration = STALL_LIMIT_SECONDS,
+        actor: str = "",
+    ) -> None:
+        super().__init__(database, actor=actor)
+        if type(slots) is not int or not 1 <= slots <= 100_000:
+            raise ConfigurationError(f"App: slots must be a whole number from 1 to 100,000, not {slots!r}")
+        self._registry = _register(workflows)
+        self._slots = slots
+        self._lease_seconds = seconds_of("App: lease", lease)
+        if self._lease_seconds < 0.5:
+            raise ConfigurationError(f"App: a lease of {self._lease_seconds:g} s is too short; half a second is the least")
+        self._drain_seconds = seconds_of("App: drain", drain)
+        self._stall_limit_seconds = seconds_of("App: stall_limit", stall_limit)
+        self._copies_results = False
+        self._exits_when_stalled = False
+        self._worker: Worker | None = None
+        self._sweeper: Sweeper | None = None
+        self._stop = asyncio.Event()
+
+    @property
+    def workflows(self) -> Sequence[AsyncWorkflow[..., Any]]:
+        """The workflows that this App serves."""
+        return tuple(self._registry.values())
+
+    @property
+    def worker_id(self) -> str:
+        """The id of the running worker; empty while the App is closed. A worker that lost its lease gets a new one."""
+        return self._worker.id if self._worker is not None else ""
+
+    def with_settings(
+        self,
+        *,
+        database: str | None = None,
+        slots: int | None = None,
+        lease: float | None = None,
+        copies_results: bool = False,
+        exits_when_stalled: bool = False,
+    ) -> Self:
+        """The same App, not open, with settings of the command line in place of its own.
+
+        `copies_results`: workflows see a step's result as it will be read back, so that what the record loses shows
+        at once. `exits_when_stalled`: the process ends when its event loop has stood still for `stall_limit`.
+        """
+        changed = type(self)(
+            database if database is not None else self._database_argument,
+            workflows=self.workflows,
+            slots=self._slots if slots is None else slots,
+            lease=self._lease_seconds if lease is None else lease,
+            drain=self._drain_seconds,
+            stall_limit=self._stall_limit_seconds,
+            actor=self._actor,
+        )
+        changed._copies_results = copies_results
+        changed._exits_when_stalled = exits_when_stalled
+        return changed
+
+    # ------------------------------------------------------------ life
+    async def open(self) -> Self:
+        """Open the database and start worker and sweeper."""
+        await super().open()
+        self._stop = asyncio.Event()
+        try:
+            self._worker = Worker(
+                self.store,
+                self.clock,
+                self._registry,
+                slots=self._slots,
+                lease_seconds=self._lease_seconds,
+                stall_limit_seconds=self._stall_limit_seconds,
+                copies_results=self._copies_results,
+                on_ended=self.watcher.tell,
+                on_stalled=_exit_stalled if self._exits_when_stalled else _stay,
+            )
+            await self._worker.start()
+            self._sweeper = Sweeper(
+                self.store,
+                self.clock,
+                sweep_seconds=min(SWEEP_SECONDS, self._lease_seconds / 3),
+                on_swept=self._worker.wake,
+            )
+            self._sweeper.start()
+        except BaseException:  # whoever called open() must not be left with half an App
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Drain the worker, then close the database. Idempotent."""
+        worker, sweeper = self._worker, self._sweeper
+        self._worker = self._sweeper = None
+        if worker is not None:
+            await worker.drain(self._drain_seconds)
+        if sweeper is not None:
+            await sweeper.stop()
+        await super().close()
+
+    async def serve(self) -> None:
+        """Open, execute runs until `request_drain` is called, drain and close."""
+        async with self:
+            await self._stop.wait()
+
+    def request_drain(self) -> None:
+        """Let `serve` end: no new claims, runs are given back at their next step boundary."""
+        self._stop.set()
+
+    def run_forever(self) -> None:
+        """Serve in a loop of its own until SIGTERM or SIGINT, then drain. Blocks; for programs without a loop."""
+
+        async def serve() -> None:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.request_drain)
+            await self.serve()
+
+        asyncio.run(serve())
+
+    def _known(self, workflow: str, version: str | None = None) -> Workflow[..., Any] | None:
+        if version is not None:
+            return self._registry.get((workflow, version))
+        found = [served for (name, _), served in self._registry.items() if name == workflow]
+        return found[-1] if found else None
+
+
+def load_app(target: str) -> App:
+    """The App in `target`: a file or a dotted module, with `:attribute` where it holds several.
+
+    Raises ConfigurationError that says what was found instead.
+    """
+    place, _, attribute = target.partition(":")
+    module = _load_module(place)
+    if attribute:
+        found = getattr(module, attribute, None)
+        if not isinstance(found, App):
+            raise ConfigurationError(f"{attribute} in {place} is {_kind_of(found)}, not an rt.App")
+        return found
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    distinct = {id(app): name for name, app in apps.items()}
+    if len(distinct) == 1:
+        return next(iter(apps.values()))
+    if distinct:
+        choice = ", ".join(f"{place}:{name}" for name in sorted(distinct.values()))
+        raise ConfigurationError(f"{place} holds several Apps; say which: {choice}")
+    raise ConfigurationError(f"{place} holds no rt.App; add one: app = rt.App(workflows=[...])")
+
+
+def _load_module(place: str) -> ModuleType:
+    """Import a file or a dotted module. An error inside it leaves as it is, with its own traceback."""
+    if place.endswith(".py") or "/" in place:
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise ConfigurationError(f"there is no file {path}")
+        sys.path.insert(0, str(path.parent))
+        try:
+            return importlib.import_module(path.stem)
+        finally:
+            sys.path.remove(str(path.parent))
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not (place == missing.name or place.startswith(f"{missing.name}.")):
+            raise
+        raise ConfigurationError(f"there is no module {place}; give a file such as orders.py, or a dotted module") from None
+
+
+def _register(given: Sequence[Workflow[..., Any] | ModuleType | str]) -> dict[tuple[str, str], AsyncWorkflow[..., Any]]:
+    registry: dict[tuple[str, str], AsyncWorkflow[..., Any]] = {}
+    for entry in given:
+        if isinstance(entry, AsyncWorkflow):
+            found: list[AsyncWorkflow[..., Any]] = [entry]
+        elif isinstance(entry, (str, ModuleType)):
+            module = _load_module(entry) if isinstance(entry, str) else entry
+            found = [value for value in vars(module).values() if isinstance(value, AsyncWorkflow)]
+            if not found:
+                raise ConfigurationError(f"App: module {module.__name__} holds no workflow")
+        else:
+            raise ConfigurationError(f"App: workflows= takes workflows and modules, not {_kind_of(entry)}")
+        for workflow in found:
+            known = registry.get((workflow.name, workflow.version))
+            if known is not None and known.fn is not workflow.fn:
+                raise ConfigurationError(f"App: two workflows are called {workflow.name}@{workflow.version}")
+            workflow.resolve()
+            registry[workflow.name, workflow.version] = workflow
+    return registry
+
+
+def _kind_of(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _stay(where: str) -> None:
+    """An App inside somebody else's process gives its lease up and leaves the process alone."""
+    del where
+
+
+def _exit_stalled(where: str) -> None:
+    """The process serves nothing but this worker: a new one can take its runs, this one cannot go on."""
+    sys.stderr.write(f"runtrue: the event loop stands still in {where}; this worker ends\n")
+    sys.stderr.flush()
+    os._exit(70)

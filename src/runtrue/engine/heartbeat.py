@@ -1,0 +1,117 @@
+"""The heartbeat: a thread that renews the worker's lease, so that a busy event loop does not cost it.
+
+Each renewal brings back the runs that the worker owns by the rows, with their status: requests reach a long step this
+way, a run that is not the worker's any more is dropped, and one that it owns without knowing is given back.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtrue.clock import Clock
+from runtrue.errors import RuntrueError
+from runtrue.store.protocol import Heartbeat, OwnedRun, Store
+
+logger = logging.getLogger("runtrue.engine")
+
+STALL_SHOWN_AFTER_SECONDS = 10.0
+RETRY_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The times of a lease, in seconds. `margin`: so long before its end the worker stops executing by its own clock."""
+
+    lease: float
+    margin: float
+    renew_busy: float
+    renew_idle: float
+
+    @classmethod
+    def of(cls, lease_seconds: float) -> "LeaseTimes":
+        """The times that go with a lease: renewal every second while runs are held, else every third of the lease."""
+        third = lease_seconds / 3
+        return cls(lease_seconds, min(3.0, lease_seconds / 5), min(1.0, third), third)
+
+
+class HeartbeatThread:
+    """Renews one worker's lease until it is told to stop, the lease is refused, or the loop stalls for too long.
+
+    `make_beat` collects what is told (called in this thread). `on_owned` and `on_lost` are called in this thread too
+    and must hand over to the loop. `on_stalled` is called once if the loop has not turned for `stall_limit_seconds`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        times: LeaseTimes,
+        *,
+        make_beat: Callable[[float], Heartbeat],
+        is_busy: Callable[[], bool],
+        on_owned: Callable[[list[OwnedRun], int], None],
+        on_lost: Callable[[], None],
+        on_stalled: Callable[[float], None],
+        stall_limit_seconds: float,
+    ) -> None:
+        self.fence_at = clock.steady() + times.lease - times.margin
+        """From this moment of the steady clock on, the worker must not execute."""
+        self.beats_begun = 0
+        self.loop_seen = clock.steady()
+        self._store = store
+        self._clock = clock
+        self._times = times
+        self._make_beat = make_beat
+        self._is_busy = is_busy
+        self._on_owned = on_owned
+        self._on_lost = on_lost
+        self._on_stalled = on_stalled
+        self._stall_limit_seconds = stall_limit_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="runtrue-heartbeat", daemon=True)
+
+    def start(self, registered_at: float) -> None:
+        """Begin. `registered_at`: the steady time before the registration was sent, from which the first lease counts."""
+        self.fence_at = registered_at + self._times.lease - self._times.margin
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no further renewal. Does not wait for one under way."""
+        self._stop.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, at most `seconds`."""
+        self._thread.join(seconds)
+
+    def seen(self) -> None:
+        """The loop turns (called on the loop)."""
+        self.loop_seen = self._clock.steady()
+
+    def stalled_seconds(self) -> float:
+        """For how long the loop has not turned."""
+        return self._clock.steady() - self.loop_seen
+
+    def _beat_on(self) -> None:
+        delay = 0.0
+        while not self._clock.wait_in_thread(self._stop, delay):
+            stalled = self.stalled_seconds()
+            if 0 < self._stall_limit_seconds <= stalled:
+                self._on_stalled(stalled)
+                return
+            # Measured from before the renewal is sent: the database grants the lease later than that, never earlier.
+            sent_at = self._clock.steady()
+            self.beats_begun += 1
+            beat_number = self.beats_begun
+            try:
+                owned = self._store.renew(self._make_beat(stalled))
+            except RuntrueError as trouble:
+                logger.warning("the worker's lease could not be renewed: %s", trouble)
+                delay = RETRY_SECONDS
+                continue
+            if owned is None:
+                self._on_lost()
+                return
+            self.fence_at = sent_at + self._times.lease - self._times.margin
+            self._on_owned(owned, beat_number)
+            delay = self._times.renew_busy if self._is_busy() else self._times.renew_idle

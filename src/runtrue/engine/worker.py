@@ -1,0 +1,337 @@
+"""A worker: claims runs of the workflows it serves, executes them, and keeps its lease.
+
+A worker that lost its lease (it was frozen, or the database was away) drops every run and registers again under a new
+id: an id that was once lost never comes back.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runtrue.authoring import AsyncWorkflow
+from runtrue.clock import MICROSECOND, Clock, wait_for_event
+from runtrue.engine.execution import Execution
+from runtrue.engine.heartbeat import STALL_SHOWN_AFTER_SECONDS, HeartbeatThread, LeaseTimes
+from runtrue.engine.journal import Journal
+from runtrue.errors import RuntrueError, StoreError
+from runtrue.ids import new_worker_id
+from runtrue.lifecycle import Status
+from runtrue.records import InFlight
+from runtrue.store.protocol import Claimed, Heartbeat, NewWorker, OwnedRun, Release, RunEffects, Store
+
+logger = logging.getLogger("runtrue.engine")
+
+POLL_SECONDS = 2.0
+"""The longest time between two looks for due runs, should every hint be lost."""
+CLAIM_RETRY_SECONDS = 0.5
+IN_FLIGHT_AFTER = MICROSECOND // 2
+"""A step that has been running for so long is told with the renewal."""
+IN_FLIGHT_TOLD_MAX = 1_000
+INTERRUPT_GRACE_SECONDS = 2.0
+"""How long a drain waits, after its deadline, for interrupted steps to return."""
+
+Registry = Mapping[tuple[str, str], AsyncWorkflow[..., Any]]
+
+
+class Worker:
+    """Executes runs in this event loop. `start`, then `drain` or `leave`."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        registry: Registry,
+        *,
+        slots: int,
+        lease_seconds: float,
+        stall_limit_seconds: float,
+        copies_results: bool = False,
+        on_ended: Callable[[str, Status], None] = lambda run_id, status: None,
+        on_stalled: Callable[[str], None] = lambda where: None,
+    ) -> None:
+        self.clock = clock
+        self.copies_results = copies_results
+        self.id = ""
+        self.fenced_writes = 0
+        """Writes that came too late under the ids before this one."""
+        self._store = store
+        self._registry = registry
+        self._serves: Sequence[tuple[str, str]] = tuple(registry)
+        self._slots = slots
+        self._times = LeaseTimes.of(lease_seconds)
+        self._stall_limit_seconds = stall_limit_seconds
+        self._on_ended = on_ended
+        self._on_stalled = on_stalled
+        self._executions: dict[tuple[str, int], Execution] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
+        self._lost = asyncio.Event()
+        self._unknown: frozenset[tuple[str, int]] = frozenset()
+        self._claiming = False
+        self._draining = False
+        self._journal: Journal | None = None
+        self._heartbeat: HeartbeatThread | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> None:
+        """Register and begin to claim. Raises what the store raises if the worker cannot be registered."""
+        await self._register()
+        self._unsubscribe = self._store.subscribe(self._wake.set)
+        self._main = asyncio.create_task(self._live(), name="runtrue-worker")
+
+    async def drain(self, deadline_seconds: float) -> None:
+        """Claim no more; give runs back at their next boundary; after the deadline interrupt steps in flight.
+
+        A run whose step does not even let itself be interrupted stays owned, and is swept once the worker is gone.
+        """
+        self._draining = True
+        self._wake.set()
+        for execution in list(self._executions.values()):
+            execution.hear_drain()
+        if not await wait_for_event(self.clock, self._all_ended, deadline_seconds):
+            for execution in list(self._executions.values()):
+                execution.interrupt()
+            await wait_for_event(self.clock, self._all_ended, INTERRUPT_GRACE_SECONDS)
+        await self._leave()
+
+    def wake(self) -> None:
+        """Look for due runs now."""
+        self._wake.set()
+
+    @property
+    def running(self) -> int:
+        """How many runs are being executed."""
+        return len(self._executions)
+
+    async def _leave(self) -> None:
+        self._unsubscribe()
+        if self._main is not None:
+            self._main.cancel()
+            await asyncio.gather(self._main, return_exceptions=True)
+        if self._journal is not None:
+            await self._journal.settle()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            await asyncio.to_thread(self._heartbeat.join, self._times.lease)
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._store.retire_worker(self.id)
+        except StoreError as trouble:
+            logger.warning("worker %s could not say goodbye, its lease will run out: %s", self.id, trouble)
+
+    async def _register(self) -> None:
+        registered_at = self.clock.steady()
+        self.id = new_worker_id()
+        self._lost = asyncio.Event()
+        self._gave_up = False
+        self._unknown = frozenset()
+        await self._store.register_worker(
+            NewWorker(
+                id=self.id,
+                host=platform.node(),
+                pid=os.getpid(),
+                slots=self._slots,
+                serves=[f"{name}@{version}" for name, version in self._serves],
+                lease=round(self._times.lease * MICROSECOND),
+            )
+        )
+        loop, lost = self._loop, self._lost
+        self._heartbeat = heartbeat = HeartbeatThread(
+            self._store,
+            self.clock,
+            self._times,
+            make_beat=self._make_beat,
+            is_busy=lambda: bool(self._executions),
+            on_owned=lambda owned, beat: _hand_over(loop, self._hear_owned, heartbeat, owned, beat),
+            on_lost=lambda: _hand_over(loop, lost.set),
+            on_stalled=self._hear_stalled,
+            stall_limit_seconds=self._stall_limit_seconds,
+        )
+        self._journal = Journal(self._store, self.clock, self.id, lambda: self.clock.steady() < heartbeat.fence_at)
+        heartbeat.start(registered_at)
+
+    async def _live(self) -> None:
+        """Claim until the lease is lost, then drop everything and register again; for ever."""
+        while True:
+            claims = asyncio.create_task(self._claim_on())
+            lost = asyncio.create_task(self._lost.wait())
+            try:
+                await asyncio.wait((claims, lost), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                claims.cancel()
+                lost.cancel()
+                await asyncio.gather(claims, lost, return_exceptions=True)
+            if self._draining:
+                return
+            logger.warning("worker %s lost its lease; it drops %d runs and registers again", self.id, self.running)
+            self._drop_all()
+            while True:
+                try:
+                    await self._register()
+                    break
+                except StoreError as trouble:
+                    logger.warning("the worker cannot register: %s", trouble)
+                    await self.clock.sleep(CLAIM_RETRY_SECONDS)
+
+    def _drop_all(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._journal is not None:
+            self.fenced_writes += self._journal.fenced_writes
+            # Executions that are still in a step keep the old journal; what it counts from now on is not told.
+            self._journal.fenced_writes = 0
+        for execution in list(self._executions.values()):
+            execution.hear_lost()
+
+    # ------------------------------------------------------------ claiming
+    async def _claim_on(self) -> None:
+        backlog = False
+        while not self._draining:
+            self._wake.clear()
+            free = self._slots - len(self._executions)
+            pause_seconds = POLL_SECONDS
+            try:
+                if free > 0 and self.may_execute():
+                    # After a claim that filled every slot more is probably due: the look is saved.
+                    due_in = 0.0 if backlog else await self._due_in_seconds()
+                    if due_in <= 0:
+                        claimed = await self._claim(free)
+                        backlog = claimed == free
+                        if claimed:
+                            continue
+                        due_in = CLAIM_RETRY_SECONDS
+                    pause_seconds = min(POLL_SECONDS, due_in)
+            except StoreError as trouble:
+                logger.warning("worker %s could not claim: %s", self.id, trouble)
+                pause_seconds = CLAIM_RETRY_SECONDS
+            await wait_for_event(self.clock, self._wake, pause_seconds)
+
+    async def _due_in_seconds(self) -> float:
+        ready_at = await self._store.next_ready_at(self._serves)
+        return POLL_SECONDS if ready_at is None else (ready_at - self.clock.now()) / MICROSECOND
+
+    async def _claim(self, limit: int) -> int:
+        journal, heartbeat = self._journal, self._heartbeat
+        assert journal is not None
+        assert heartbeat is not None
+        self._claiming = True
+        try:
+            claimed = await self._store.claim(self.id, self._serves, limit)
+            for run in claimed:
+                self._execute(run, journal, heartbeat.beats_begun)
+        finally:
+            self._claiming = False
+        return len(claimed)
+
+    def _execute(self, claimed: Claimed, journal: Journal, seen_beats: int) -> None:
+        workflow = self._registry[claimed.workflow, claimed.version]
+        execution = Execution(claimed, workflow, self, journal, seen_beats)
+        self._executions[claimed.run_id, claimed.epoch] = execution
+        self._all_ended.clear()
+        execution.task = asyncio.create_task(execution.run(), name=f"runtrue-run-{claimed.run_id}")
+        self._tasks.add(execution.task)
+        execution.task.add_done_callback(self._tasks.discard)
+        if self._draining:
+            execution.hear_drain()
+
+    # ------------------------------------------------------------ what executions ask (the Host protocol)
+    def may_execute(self) -> bool:
+        """False once the lease may have run out by the worker's own clock, or a renewal was refused."""
+        heartbeat = self._heartbeat
+        return heartbeat is not None and not self._gave_up and self.clock.steady() < heartbeat.fence_at
+
+    def ended(self, execution: Execution, status: Status | None) -> None:
+        """An execution is over; its slot is free."""
+        self._executions.pop((execution.run_id, execution.epoch), None)
+        if not self._executions:
+            self._all_ended.set()
+        self._wake.set()
+        if status is not None:
+            self._on_ended(execution.run_id, status)
+
+    # ------------------------------------------------------------ the heartbeat
+    def _make_beat(self, stalled_seconds: float) -> Heartbeat:
+        """What the renewal tells. Called in the heartbeat thread."""
+        now = self.clock.now()
+        in_flight: list[InFlight] = []
+        for execution in list(self._executions.values()):
+            step = execution.running_step
+            if step is not None and now - step[2] >= IN_FLIGHT_AFTER and len(in_flight) < IN_FLIGHT_TOLD_MAX:
+                in_flight.append(InFlight(execution.run_id, step[0], step[1], step[2]))
+        stalled_in = self._stalled_where() if stalled_seconds >= STALL_SHOWN_AFTER_SECONDS else ""
+        late = self._journal.fenced_writes if self._journal is not None else 0
+        return Heartbeat(
+            worker_id=self.id,
+            lease=round(self._times.lease * MICROSECOND),
+            loop_seen_at=now - round(stalled_seconds * MICROSECOND),
+            in_flight=in_flight,
+            stalled_in=stalled_in,
+            fenced_writes=self.fenced_writes + late,
+        )
+
+    def _stalled_where(self) -> str:
+        """Which step holds up the loop, read from another thread: the task that the loop is in the middle of."""
+        for execution in list(self._executions.values()):
+            task = execution.task
+            if task is not None and task is asyncio.current_task(task.get_loop()):
+                step = execution.running_step
+                where = f"step {step[0]}" if step is not None else "the workflow's own code"
+                return f"{where} of run {execution.run_id}"
+        return "code that is no step"
+
+    def _hear_stalled(self, seconds: float) -> None:
+        """The loop has been dead for so long that the lease is given up. Called in the heartbeat thread."""
+        where = self._stalled_where()
+        logger.error("worker %s: the event loop has stood still for %.0f s in %s", self.id, seconds, where)
+        self._gave_up = True
+        _hand_over(self._loop, self._lost.set)
+        self._on_stalled(where)
+
+    def _hear_owned(self, heartbeat: HeartbeatThread, owned: list[OwnedRun], beat: int) -> None:
+        """Compare what the rows say this worker owns with what it executes."""
+        heartbeat.seen()
+        if heartbeat is not self._heartbeat:
+            return
+        rows = {(run.run_id, run.epoch): run for run in owned}
+        for key, execution in list(self._executions.items()):
+            row = rows.get(key)
+            if row is not None:
+                execution.hear_status(row.status)
+            elif execution.seen_beats < beat:
+                execution.hear_lost()
+        if self._claiming:
+            # The reply of a claim may be on its way: what it brings is not unknown.
+            return
+        unknown = frozenset(key for key in rows if key not in self._executions)
+        for run_id, epoch in unknown & self._unknown:
+            self._give_back(run_id, epoch)
+        self._unknown = unknown
+
+    def _give_back(self, run_id: str, epoch: int) -> None:
+        """Release a run that two renewals found with us though we do not execute it (a lost reply of a claim)."""
+        if self._journal is None:
+            return
+        logger.warning("worker %s owns run %s without executing it; it is given back", self.id, run_id)
+        reply = self._journal.record(RunEffects(run_id, epoch, end=Release()))
+        reply.add_done_callback(_report_failure)
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
+    """Call on the loop; nothing if the loop is closed, then nobody is there to hear."""
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        logger.debug("the event loop is closed")
+
+
+def _report_failure(reply: "asyncio.Future[Any]") -> None:
+    if not reply.cancelled() and isinstance(reply.exception(), RuntrueError):
+        logger.warning("a run could not be given back: %s", reply.exception())
