@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
-from typing import Any, cast
+from functools import lru_cache
+from inspect import isclass
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
@@ -17,25 +18,20 @@ of them could record must be readable for every other, also from deep within an 
 
 TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep, or refers to itself"
 
-
-def too_deep(body: bytes) -> bool:
-    """True if JSON has more than DEPTH_MAX levels."""
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        return False
-    brackets = _STRING.sub(b"", body).translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(DEPTH_MAX):
-        brackets = brackets.replace(b"[]", b"")  # each round takes the innermost level away
-    return bool(brackets)
+Flaw = tuple[str, str]
+"""The path to a part of a value, without the leading $, and what is wrong with it."""
 
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+def sentence(flaw: Flaw) -> str:
+    """A flaw as the end of a message."""
+    path, text = flaw
+    return f"at ${path}, {text}"
 
 
-def locate(value: object, error: Exception, write: Callable[[object], object]) -> str:
-    """The path to the part of `value` for which `write` raised `error`, and what is wrong with it."""
-    path = "$"
+# ---------------------------------------------------------------- what cannot be written
+def locate(value: Any, error: Exception, write: Callable[[object], object]) -> str:
+    """The part of `value` for which `write` raised `error`, and what is wrong with it."""
+    path = ""
     for _ in range(DEPTH_MAX):
         for step, child in _children(value):
             try:
@@ -44,13 +40,13 @@ def locate(value: object, error: Exception, write: Callable[[object], object]) -
                 value, error, path = child, problem, path + step
                 break
         else:
-            return f"at {path}, {_what_is_wrong(value, error)}"
+            return sentence((path, _what_is_wrong(value, error)))
     return TOO_DEEP
 
 
-def _what_is_wrong(value: object, error: Exception) -> str:
+def _what_is_wrong(value: Any, error: Exception) -> str:
     if isinstance(error, UnicodeEncodeError):
-        return f"{'text' if isinstance(value, str) else 'a key or name'} holds a lone surrogate, which is no character"
+        return f"{'text' if isinstance(value, str) else 'a key'} holds a lone surrogate, which is no character"
     if isinstance(error, RecursionError):
         return TOO_DEEP
     if isinstance(value, int):
@@ -58,102 +54,110 @@ def _what_is_wrong(value: object, error: Exception) -> str:
     return reason(error)
 
 
-def not_finite(value: object, path: str = "$", depth: int = 0) -> str | None:
-    """Where `value` holds a float that JSON has no number for, as a sentence; None if nowhere."""
+def not_finite(value: Any, depth: int = 0) -> Flaw | None:
+    """Where `value` holds a float that JSON has no number for; None if nowhere. msgspec writes such a float as null."""
     if isinstance(value, float):
-        return None if math.isfinite(value) else f"at {path}, {float.__repr__(value)} is no number that JSON has"
+        return None if math.isfinite(value) else ("", f"{float.__repr__(value)} is no number that JSON has")
     if depth > DEPTH_MAX:
         return None
-    keys = cast("dict[object, object]", value) if isinstance(value, dict) else ()
-    for key in keys:
-        if isinstance(key, float) and not math.isfinite(key):
-            return f"at {path}, the key {float.__repr__(key)} is no number that JSON has"
-    return next(
-        (found for step, child in _children(value) if (found := not_finite(child, path + step, depth + 1))), None
-    )
-
-
-def loss(value: object, back: object, path: str = "$", *, coerce: bool) -> str | None:
-    """What differs between a value and its decoded copy and matters, as a sentence; None if nothing does.
-
-    A list and a tuple may stand for each other, and a plain type for its subclass. With `coerce` plain JSON data may
-    become something richer.
-    """
-    if value is back:
-        return None
-    if (fields := _fields(value)) is not None:
-        if type(value) is not type(back):
-            return _comes_back(value, back, path)
-        back_fields = _fields(back) or {}
-        return _first_loss(
-            ((f".{name}", child, back_fields.get(name)) for name, child in fields.items()), path, coerce=coerce
-        )
-    if isinstance(value, dict):
-        return _loss_of_dict(cast("dict[object, object]", value), back, path, coerce=coerce)
-    if isinstance(value, (list, tuple)):
-        same = type(back) in (list, tuple) if type(value) in (list, tuple) else isinstance(back, type(value))
-        if not same and not (coerce and type(value) is list):
-            return _comes_back(value, back, path)
-        if same:
-            pairs = zip(cast("list[object]", value), cast("list[object]", back), strict=True)
-            return _first_loss(((f"[{index}]", *pair) for index, pair in enumerate(pairs)), path, coerce=coerce)
-        return None
-    if _same_leaf(value, back) or (
-        coerce and isinstance(value, (str, int, float)) and not isinstance(back, (int, float))
-    ):
-        return None
-    return _comes_back(value, back, path)
-
-
-def _first_loss(parts: Iterator[tuple[str, object, object]], path: str, *, coerce: bool) -> str | None:
-    for step, child, back in parts:
-        if child is not back and (found := loss(child, back, path + step, coerce=coerce)):
-            return found
+    if _is_dict(value):
+        for key in value:
+            if isinstance(key, float) and not math.isfinite(key):
+                return "", f"the key {float.__repr__(key)} is no number that JSON has"
+    for step, child in _children(value):
+        if found := not_finite(child, depth + 1):
+            return step + found[0], found[1]
     return None
 
 
-def _loss_of_dict(value: dict[object, object], back: object, path: str, *, coerce: bool) -> str | None:
-    if isinstance(back, dict):
-        back = cast("dict[object, object]", back)
+def too_deep(body: bytes) -> bool:
+    """True if JSON has more than DEPTH_MAX levels. Without a step in Python for each value: nearly all are flat."""
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
+        return False
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Only brackets and quotes stay. Two quotes side by side may go: what is inside a string remains so.
+    brackets = body.translate(_BRACKETS_ALIKE, _ALL_BUT_BRACKETS_AND_QUOTES).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = b"".join(brackets.split(b'"')[::2])
+    for _ in range(DEPTH_MAX):
+        brackets = brackets.replace(b"[]", b"")  # each round takes the innermost level away
+    return bool(brackets)
+
+
+_BRACKETS_ALIKE = bytes.maketrans(b"{}", b"[]")
+_ALL_BUT_BRACKETS_AND_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
+
+
+# ---------------------------------------------------------------- what does not come back
+def loss(value: Any, back: Any, *, coerce: bool) -> Flaw | None:
+    """What differs between a value and its decoded copy and matters; None if nothing does.
+
+    A list and a tuple may stand for each other, and a plain type for its subclass. With `coerce` plain JSON data may
+    come back as something richer.
+    """
+    if value is back:
+        return None
+    if (fields := _fields(value)) is not None and type(value) is type(back):
+        back_fields = _fields(back) or {}
+        return _first_loss(fields.items(), (back_fields.get(name) for name in fields), _attribute, coerce=coerce)
+    if _is_dict(value) and _is_dict(back):
         if len(back) != len(value):
-            return f"at {path}, two keys are the same as text"
+            return "", "two keys are the same as text"
         for key in value:
             if key not in back:
-                return f"at {path}, a key of type {type_name(type(key))} comes back as text: annotate the dict with its types"
-        return _first_loss(((_key_step(key), child, back[key]) for key, child in value.items()), path, coerce=coerce)
-    back_fields = _fields(back)
-    if not coerce or back_fields is None:
-        return _comes_back(value, back, path)
-    pairs = (
-        (f".{key}", child, back_fields[key])
-        for key, child in value.items()
-        if isinstance(key, str) and key in back_fields
-    )
-    return _first_loss(pairs, path, coerce=coerce)
+                return "", f"a key of type {type_name(type(key))} comes back as text: annotate the dict with its types"
+        return _first_loss(value.items(), (back[key] for key in value), _item, coerce=coerce)
+    if _is_sequence(value) and _is_sequence(back) and (type(value) in (list, tuple) or isinstance(back, type(value))):
+        return _first_loss(enumerate(value), back, _item, coerce=coerce)
+    if _same(value, back):
+        return None
+    numbers = isinstance(value, (int, float)) and isinstance(back, (int, float))
+    if coerce and not numbers and _is_json(value):
+        return None
+    return "", _comes_back(value, back)
 
 
-def _same_leaf(value: object, back: object) -> bool:
+def _first_loss(
+    parts: Iterable[tuple[Any, Any]], backs: Iterable[Any], step: Callable[[Any], str], *, coerce: bool
+) -> Flaw | None:
+    for (key, child), back in zip(parts, backs, strict=True):
+        if child is not back and (found := loss(child, back, coerce=coerce)):
+            return step(key) + found[0], found[1]
+    return None
+
+
+def _same(value: Any, back: Any) -> bool:
     if isinstance(value, Decimal) and isinstance(back, Decimal):
         return str(value) == str(back)  # a NaN equals nothing, a signalling one may not even be compared
-    if equal(value, back):
-        return isinstance(value, type(back)) or isinstance(back, (int, float, set, frozenset))
-    if isinstance(value, (datetime, time)) and type(back) is type(value):
+    if _fields(value) is None and equal(value, back):
+        return True
+    if isinstance(value, (datetime, time)) and isinstance(back, type(value)):
         # In the hour that comes twice no time equals one of another zone.
-        back = cast("datetime", back)
         return value.replace(tzinfo=None) == back.replace(tzinfo=None) and value.utcoffset() == back.utcoffset()
     return False
 
 
-def _comes_back(value: object, back: object, path: str) -> str:
+def _is_json(value: Any) -> bool:
+    """True for what a JSON parser makes, all the way down."""
+    if type(value) is dict:
+        items = cast("dict[Any, Any]", value).items()
+        return all(type(key) is str and _is_json(child) for key, child in items)
+    if type(value) is list:
+        return all(map(_is_json, cast("list[Any]", value)))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _comes_back(value: object, back: object) -> str:
+    kind, back_kind = type_name(type(value)), type_name(type(back))
     if type(value) is type(back):
-        return f"at {path}, a {type_name(type(value))} would come back changed"
-    return (
-        f"at {path}, a {type_name(type(value))} would come back as a {type_name(type(back))}: "
-        f"annotate it with its own type, or return plain data"
-    )
+        return f"a {kind} would not come back as it is"
+    if type(back) in (str, int, float, bool, list, dict, type(None)):
+        return f"a {kind} would come back as a {back_kind}: annotate it with its type, or turn it into plain data"
+    return f"a {kind} would come back as a {back_kind}, as it is annotated"
 
 
-def equal(left: object, right: object) -> bool:
+def equal(left: Any, right: Any) -> bool:
     """By ==, and False where that cannot be told."""
     try:
         return bool(left == right)
@@ -162,78 +166,101 @@ def equal(left: object, right: object) -> bool:
 
 
 # ---------------------------------------------------------------- the parts of a value
-def _children(value: object) -> Iterator[tuple[str, object]]:
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
     if (fields := _fields(value)) is not None:
-        yield from ((f".{name}", child) for name, child in fields.items())
-    elif isinstance(value, dict):
-        yield from ((_key_step(key), child) for key, child in cast("dict[object, object]", value).items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"[{index}]", child) for index, child in enumerate(cast("list[object]", value)))
+        yield from ((_attribute(name), child) for name, child in fields.items())
+    elif _is_dict(value):
+        yield from ((_item(key), child) for key, child in value.items())
+    elif _is_sequence(value) or isinstance(value, (set, frozenset)):
+        yield from ((_item(index), child) for index, child in enumerate(cast("Iterable[Any]", value)))
 
 
-def _key_step(key: object) -> str:
-    if isinstance(key, str) and key.isidentifier():
-        return f".{key}"
-    return f"[{key!a:.60}]" if isinstance(key, (str, int, float)) else f"[{type_name(type(key))}]"
+def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
 
 
-def _fields(value: object) -> dict[str, object] | None:
+def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, (list, tuple))
+
+
+def _attribute(name: str) -> str:
+    return f".{name}"
+
+
+def _item(key: Any) -> str:
+    if isinstance(key, str):
+        return f".{key}" if key.isidentifier() else f"[{key!a:.60}]"
+    return f"[{key!r:.60}]" if type(key) in (int, float) else f"[{type_name(type(key))}]"
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
     """The fields of an instance of a class that the codec knows, by name; None for anything else."""
-    kind: Any = type(value)
-    if issubclass(kind, msgspec.Struct):
-        names = kind.__struct_fields__
-    elif dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    elif hasattr(kind, "__attrs_attrs__"):
-        names = [field.name for field in kind.__attrs_attrs__]
-    elif is_model(kind):
-        return {**vars(value), **(cast("Any", value).__pydantic_extra__ or {})}
-    else:
+    kind = cast("Any", type(value))
+    names = _field_names(kind)
+    if names is None:
         return None
-    return {each: getattr(value, each) for each in names if hasattr(value, each)}
+    if is_model(kind):
+        return cast("dict[str, Any]", vars(value) | (value.__pydantic_extra__ or {}))
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
-def is_model(kind: type) -> bool:
+@lru_cache(maxsize=4096)
+def _field_names(kind: Any) -> tuple[str, ...] | None:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    if hasattr(kind, "__attrs_attrs__"):
+        return tuple(field.name for field in kind.__attrs_attrs__)
+    return () if is_model(kind) else None
+
+
+@lru_cache(maxsize=4096)
+def is_model(kind: Any) -> bool:
     """True for a Pydantic model's class. Who has one has imported Pydantic; runtrue itself never does."""
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return model is not None and issubclass(kind, model)
 
 
 # ---------------------------------------------------------------- may equality be trusted
-def equality_tells(described: object) -> bool:
-    """True if values of a type that are equal by == cannot differ in any part. `described` is msgspec's view of it."""
+def equality_tells(kind: object) -> bool:
+    """True if values of a type that are equal by == cannot differ in any part.
+
+    So it is for plain data and for classes whose __eq__ was made for them from all their fields.
+    """
     seen: set[int] = set()
-    waiting: list[object] = [described]
+    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
     while waiting:
         each = waiting.pop()
         if id(each) in seen:
             continue
         seen.add(id(each))
         if isinstance(each, tuple):
-            waiting.extend(cast("tuple[object, ...]", each))
+            waiting.extend(cast("tuple[Any, ...]", each))
         elif isinstance(each, (msgspec.inspect.Type, msgspec.inspect.Field)):
-            kind: Any = getattr(each, "cls", None)
-            if kind is not None and not _class_equality_tells(kind):
+            if not _class_equality_tells(getattr(each, "cls", None)):
                 return False
             waiting.extend(getattr(each, part) for part in each.__struct_fields__)
     return True
 
 
 def _class_equality_tells(kind: Any) -> bool:
-    if not isinstance(kind, type):
+    if kind is None:
+        return True
+    if not isclass(kind) or is_model(kind) or hasattr(kind, "__attrs_attrs__"):
         return False
     if issubclass(kind, msgspec.Struct):
         return kind.__eq__ is msgspec.Struct.__eq__ and kind.__struct_config__.eq
     if dataclasses.is_dataclass(kind):
         generated = getattr(getattr(kind.__eq__, "__code__", None), "co_filename", "") == "<string>"
         return generated and all(field.compare for field in dataclasses.fields(kind))
-    return "__eq__" not in vars(kind) and not hasattr(kind, "__attrs_attrs__") and not is_model(kind)
+    return "__eq__" not in vars(kind)
 
 
 # ---------------------------------------------------------------- words
-def type_name(kind: object) -> str:
+def type_name(kind: Any) -> str:
     """A type as its author writes it."""
-    if isinstance(kind, type) and not hasattr(kind, "__args__"):
+    if isclass(kind) and not hasattr(kind, "__args__"):
         return kind.__qualname__
     return repr(kind).replace("typing.", "")[:200]
 

@@ -8,28 +8,25 @@ imported. Without an annotation a value may hold only what JSON has.
 import dataclasses
 import inspect
 import traceback
-from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import GenericAlias, TracebackType
 from typing import Any, cast
 
 import msgspec
-from msgspec.inspect import type_info
 
+from runtrue._json import JSON_READER, reader_of, write
 from runtrue._loss import (
     DEPTH_MAX,
     TOO_DEEP,
     equal,
-    equality_tells,
-    is_model,
     locate,
     loss,
     not_finite,
     reason,
+    sentence,
     too_deep,
     type_name,
 )
@@ -73,34 +70,41 @@ def round_trip(
     """As `encode`, and beside the bytes the decoded copy: what every later read of them will give."""
     # The parts of users' classes that run here (properties, validators, __eq__) may raise anything at all.
     try:
-        body = _ENCODER.encode(value)
+        body = write(value)
     except Exception as error:
-        raise NotEncodable(f"{what} cannot be recorded: {locate(value, error, _ENCODER.encode)}") from error
-    if len(body) > limit_bytes:
-        raise PayloadTooLarge(f"{what} is {len(body):,} bytes long as JSON, the cap is {limit_bytes:,} bytes")
-    reader = _JSON_READER if type is Any else _reader(type, what, NotEncodable)
+        raise NotEncodable(f"{what} cannot be recorded: {locate(value, error, write)}") from error
+    _check_size(body, what, limit_bytes)
+    reader = JSON_READER if type is Any else reader_of(type, what, NotEncodable)
     try:
         back = reader.decode(body)
     except Exception as error:
-        flaw = not_finite(value) or f"it does not fit its annotation {type_name(type)}: {reason(error)}"
-        raise NotEncodable(f"{what} cannot be recorded: {flaw}") from error
+        flaw = not_finite(value)
+        text = sentence(flaw) if flaw else f"it does not fit its annotation {type_name(type)}: {reason(error)}"
+        raise NotEncodable(f"{what} cannot be recorded: {text}") from error
     # Equality at the speed of C settles nearly all values; the walk finds out what differs, and whether it matters.
     if not (reader.equality_tells and equal(back, value)):
-        flaw = not_finite(value) if b"null" in body else None
         try:
-            flaw = flaw or loss(value, back, coerce=coerce)
+            flaw = (not_finite(value) if b"null" in body else None) or loss(value, back, coerce=coerce)
         except RecursionError:
-            flaw = TOO_DEEP
+            raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}") from None
         if flaw:
-            raise NotEncodable(f"{what} cannot be recorded: {flaw}")
+            raise NotEncodable(f"{what} cannot be recorded: {sentence(flaw)}")
     if len(body) >= 2 * DEPTH_MAX and too_deep(body):
         raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}")
     return body, back
 
 
+def _check_size(body: bytes, what: str, limit_bytes: int) -> None:
+    if len(body) > limit_bytes:
+        raise PayloadTooLarge(
+            f"{what} is {len(body):,} bytes long as JSON, the cap is {limit_bytes:,} bytes: "
+            f"record where it is kept, a file or a row, in its place"
+        )
+
+
 def decode(body: bytes, type: object = Any, *, what: str) -> Any:  # noqa: A002 - as for encode
     """The value that `body` holds, as `type`. Raises NotDecodable if the bytes are no JSON or do not fit the type."""
-    reader = _JSON_READER if type is Any else _reader(type, what, NotDecodable)
+    reader = JSON_READER if type is Any else reader_of(type, what, NotDecodable)
     try:
         return reader.decode(body)
     except Exception as error:  # validators of users' classes may raise anything
@@ -141,10 +145,9 @@ def encode_arguments(
     for name, value in bound.arguments.items():
         hint, value_what = _hint(signature.parameters[name], hints), f"{what}, argument {name},"
         body = encode(value, hint, what=value_what, limit_bytes=limit_bytes, coerce=True)
-        parts.append(_ENCODER.encode(name) + b":" + body)
+        parts.append(write(name) + b":" + body)
     whole = b"{" + b",".join(parts) + b"}"
-    if len(whole) > limit_bytes:
-        raise PayloadTooLarge(f"{what} is {len(whole):,} bytes long as JSON, the cap is {limit_bytes:,} bytes")
+    _check_size(whole, what, limit_bytes)
     return whole
 
 
@@ -203,7 +206,7 @@ class _RecordedError:
 
 def encode_error(error: BaseException) -> bytes:
     """Record an exception, whatever it holds: type name, bounded message, bounded traceback from the user's frames."""
-    return _ENCODER.encode(_RecordedError(_class_name(type(error)), _message(error), _traceback(error)))
+    return write(_RecordedError(_class_name(type(error)), _message(error), _traceback(error)))
 
 
 def decode_error(body: bytes) -> ErrorInfo:
@@ -218,16 +221,19 @@ def encode_business_error(error: Exception, types: tuple[type[Exception], ...]) 
     An error of a subclass is recorded as the nearest declared class. Ask `rebuild_error` on the live path too: it
     tells whether the error can be rebuilt, and what replays will raise.
     """
+    recorded = _RecordedError(_class_name(type(error)), _message(error), _traceback(error))
     declared = next((base for base in type(error).__mro__ if base in types), None)
-    plain = _RecordedError(_class_name(type(error)), _message(error), _traceback(error))
-    if declared is None:
-        return _ENCODER.encode(plain)
-    try:
-        args = decode(encode(error.args, what="the args"), what="the args")
-    except CodecError:
-        return _ENCODER.encode(plain)
-    body = _ENCODER.encode(dataclasses.replace(plain, type=_class_name(declared), args=args))
-    return _ENCODER.encode(plain) if rebuild_error(body, types) is None else body
+    if declared is not None:
+        try:
+            args = round_trip(list(error.args), what="args")[1]
+        except CodecError:
+            args = None
+        body = write(dataclasses.replace(recorded, type=_class_name(declared), args=args))
+        if rebuild_error(body, types) is not None:
+            return body
+        note = f"({declared.__qualname__} is declared in raises=, but cannot be made again from its args)\n"
+        recorded = dataclasses.replace(recorded, traceback=recorded.traceback + note)
+    return write(recorded)
 
 
 def rebuild_error(body: bytes, types: tuple[type[Exception], ...]) -> Exception | None:
@@ -314,85 +320,3 @@ def place_digest(branch: str, ordinal: int, result: bytes | None, error: bytes |
     digest = blake2b(b"%s\0%d\0%s\0" % (branch.encode(), ordinal, kind), digest_size=8)
     digest.update(result or error or b"")
     return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-# ---------------------------------------------------------------- writing and reading with msgspec
-def _write_custom(value: object) -> object:
-    """What msgspec does not write by itself. Subclasses of plain types are written as what they are underneath."""
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    if isinstance(value, bytes):
-        return b"".join((value,))
-    if is_model(type(value)):
-        return msgspec.Raw(cast("Any", value).model_dump_json(by_alias=True, round_trip=True).encode())
-    raise TypeError(f"an object of type {type_name(type(value))} has no form in JSON")
-
-
-def _read_custom(kind: Any, value: Any) -> object:
-    """What msgspec does not read by itself. Raises ValueError, to which msgspec adds the path."""
-    if isinstance(kind, type):
-        if issubclass(kind, (PurePath, str)) and isinstance(value, str):
-            return kind(value)
-        if issubclass(kind, int) and isinstance(value, int) and not isinstance(value, bool):
-            return kind(value)
-        if issubclass(kind, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return kind(value)
-        if issubclass(kind, bytes) and isinstance(value, str):
-            return kind(b64decode(value, validate=True))
-        if is_model(kind):
-            return _read_model(kind, value)
-    raise ValueError(f"{type_name(kind)} cannot be made of a recorded {type_name(type(value))}")
-
-
-def _read_model(kind: Any, value: Any) -> object:
-    try:
-        return kind.model_validate_json(_ENCODER.encode(value))
-    except ValueError as error:
-        problems: list[dict[str, Any]] = cast("Any", error).errors() if hasattr(error, "errors") else []
-        text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems)
-        raise ValueError(f"{type_name(kind)}: {text or error}") from error
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_write_custom)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A decoder for one type. `equality_tells`: two of its values that are equal by == have nothing that differs."""
-
-    decode: Any
-    equality_tells: bool
-
-
-_JSON_READER = _Reader(msgspec.json.Decoder().decode, True)
-
-
-def _reader(kind: Any, what: str, failure: type[CodecError]) -> _Reader:
-    try:
-        return _cached_reader(kind)
-    except Exception as error:
-        raise failure(f"{what} is annotated {type_name(kind)}, which cannot be recorded: {reason(error)}") from error
-
-
-def _make_reader(kind: Any) -> _Reader:
-    if kind is inspect.Parameter.empty:
-        return _JSON_READER
-    decoder = msgspec.json.Decoder(kind, dec_hook=_read_custom)
-    return _Reader(decoder.decode, equality_tells(type_info(kind)))
-
-
-_kept_reader = lru_cache(maxsize=4096)(_make_reader)
-
-
-def _cached_reader(kind: Any) -> _Reader:
-    try:
-        hash(kind)
-    except TypeError:  # Annotated with metadata that has no hash
-        return _make_reader(kind)
-    return _kept_reader(kind)
