@@ -48,7 +48,9 @@ class App(Client):
         self._slots = slots
         self._lease_seconds = seconds_of("App: lease", lease)
         if self._lease_seconds < 0.5:
-            raise ConfigurationError(f"App: a lease of {self._lease_seconds:g} s is too short; half a second is the least")
+            raise ConfigurationError(
+                f"App: a lease of {self._lease_seconds:g} s is too short; half a second is the least"
+            )
         self._drain_seconds = seconds_of("App: drain", drain)
         self._stall_limit_seconds = seconds_of("App: stall_limit", stall_limit)
         self._copies_results = False
@@ -201,7 +203,9 @@ def _load_module(place: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name is None or not (place == missing.name or place.startswith(f"{missing.name}.")):
             raise
-        raise ConfigurationError(f"there is no module {place}; give a file such as orders.py, or a dotted module") from None
+        raise ConfigurationError(
+            f"there is no module {place}; give a file such as orders.py, or a dotted module"
+        ) from None
 
 
 def _register(given: Sequence[Workflow[..., Any] | ModuleType | str]) -> dict[tuple[str, str], AsyncWorkflow[..., Any]]:

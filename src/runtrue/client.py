@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from runtrue import codec
 from runtrue.authoring import Duration, RunSettings, Workflow, datetime_of, seconds_of
@@ -98,7 +98,9 @@ class RunHandle(Generic[R_co]):
         Raises ResultTimeout after `timeout`. A status that lasts only a moment may be missed.
         """
         if until != "finished" and until not in _WAITABLE:
-            raise ConfigurationError(f"run {self._id}: cannot wait for {until!r}; one of finished, {', '.join(_WAITABLE)}")
+            raise ConfigurationError(
+                f"run {self._id}: cannot wait for {until!r}; one of finished, {', '.join(_WAITABLE)}"
+            )
         await self._reach(TERMINAL if until == "finished" else frozenset({Status(until)}), timeout)
         return await self.info()
 
@@ -158,11 +160,12 @@ class RunHandle(Generic[R_co]):
         reached = self._client.watcher.wait(self._id, wanted)
         if timeout is None:
             return await reached
+        limit: asyncio.Timeout | None = None
         try:
             async with self._client.clock.timeout(seconds_of("timeout", timeout)) as limit:
                 return await reached
         except TimeoutError:
-            if not limit.expired():
+            if limit is None or not limit.expired():
                 raise
         raise ResultTimeout(self._id, await self.status())
 
@@ -261,12 +264,14 @@ class Client:
     async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
     @overload
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]: ...
-    async def start(self, workflow: Workflow[..., Any] | str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run. Returns when it is committed.
 
         A start with an id (or idempotency key) that was used before gives the same run if workflow and input are the
         same, and raises Conflict otherwise. By name, without the workflow's code, the arguments go by keyword.
         """
+        if not isinstance(workflow, (str, Workflow)):
+            raise ConfigurationError(f"start takes a workflow or its name, not {type(workflow).__name__}")
         if isinstance(workflow, str):
             known = self._known(workflow)
             if known is None:
@@ -274,10 +279,10 @@ class Client:
                 started = await self.service.start(workflow, None, encoded, StartOptions())
                 return RunHandle(self, started.run_id)
             workflow = known
-        settings = workflow.run_settings
-        encoded = _encode_input(workflow, args, kwargs)
-        started = await self.service.start(workflow.name, workflow.version, encoded, _options(settings))
-        return RunHandle(self, started.run_id, workflow.result_type)
+        chosen = cast("Workflow[..., Any]", workflow)
+        encoded = _encode_input(chosen, args, kwargs)
+        started = await self.service.start(chosen.name, chosen.version, encoded, _options(chosen.run_settings))
+        return RunHandle(self, started.run_id, chosen.result_type)
 
     async def start_many(self, workflow: Workflow[P, R], inputs: Sequence[Mapping[str, Any]], /) -> list[RunHandle[R]]:
         """Start a run for each input (arguments by name), in transactions of many. Ids are made, not given.
@@ -299,9 +304,9 @@ class Client:
     async def run(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     async def run(self, workflow: str, /, *args: Any, **kwargs: Any) -> Any: ...
-    async def run(self, workflow: Workflow[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any:
+    async def run(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start a run and wait for its result."""
-        handle: RunHandle[Any] = await self.start(workflow, *args, **kwargs)  # type: ignore[arg-type]
+        handle: RunHandle[Any] = await self.start(workflow, *args, **kwargs)
         return await handle.result()
 
     @overload
@@ -381,5 +386,3 @@ def _run_of(run: RunRecord, result_type: Any) -> Run[Any]:
         error=None if run.error is None else codec.decode_error(run.error),
         reason=run.request.reason if run.request else "",
     )
-
-

@@ -1,25 +1,25 @@
 """Every exception of runtrue, one tree:
 
-    RuntrueError
-    ├── ConfigurationError      a setting or a registration is wrong; nothing was started
-    ├── WrongPlace              a call that belongs inside (or outside) a workflow or step
-    ├── CodecError
-    │   ├── NotEncodable        a value cannot be recorded; the message holds its path
-    │   ├── NotDecodable        recorded bytes do not fit the annotated type
-    │   └── PayloadTooLarge     a value is over the cap
-    ├── NotFound                no run (worker, hold) of that id
-    ├── Conflict                the id, key or request id is taken by something else
-    ├── Refused                 the command does not fit the run's status; nothing was changed
-    ├── StoreError
-    │   ├── StoreBusy           the database was busy; nothing was changed
-    │   ├── OutcomeUnknown      the answer was lost; ask again with the same request id
-    │   └── StoreUnusable       the database cannot be used: version, schema, file system
-    ├── StepFailed              a step failed for good, raised in the workflow
-    ├── RunFailed               result() of a failed run
-    ├── RunCancelled            result() of a cancelled run
-    └── ResultTimeout           result() or wait() gave up; the run goes on
+RuntrueError
+├── ConfigurationError      a setting or a registration is wrong; nothing was started
+├── WrongPlace              a call that belongs inside (or outside) a workflow or step
+├── CodecError
+│   ├── NotEncodable        a value cannot be recorded; the message holds its path
+│   ├── NotDecodable        recorded bytes do not fit the annotated type
+│   └── PayloadTooLarge     a value is over the cap
+├── NotFound                no run (worker, hold) of that id
+├── Conflict                the id, key or request id is taken by something else
+├── Refused                 the command does not fit the run's status; nothing was changed
+├── StoreError
+│   ├── StoreBusy           the database was busy; nothing was changed
+│   ├── OutcomeUnknown      the answer was lost; ask again with the same request id
+│   └── StoreUnusable       the database cannot be used: version, schema, file system
+├── StepFailed              a step failed for good, raised in the workflow
+├── RunFailed               result() of a failed run
+├── RunCancelled            result() of a cancelled run
+└── ResultTimeout           result() or wait() gave up; the run goes on
 
-    CancelRun (BaseException)   raised by an author: the run ends cancelled
+CancelRun (BaseException)   raised by an author: the run ends cancelled
 """
 
 from dataclasses import dataclass

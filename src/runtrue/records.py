@@ -102,7 +102,10 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A reason not to go on. Open while `closed_at` is None. `outcome` is how it was closed: resumed, retry, fail, moot."""
+    """A reason not to go on. Open while `closed_at` is None.
+
+    `outcome` is how it was closed: resumed, retry, fail, moot.
+    """
 
     id: str
     run_id: str
@@ -117,7 +120,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A period in which a run was paused, with the manifest of its resumption snapshot. Active while `ended_at` is None."""
+    """A period in which a run was paused, with the manifest of its resumption snapshot.
+
+    Active while `ended_at` is None.
+    """
 
     id: str
     run_id: str

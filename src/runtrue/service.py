@@ -8,8 +8,18 @@ from runtrue.clock import MICROSECOND, Clock
 from runtrue.errors import Conflict, NotFound, Refused
 from runtrue.ids import check_id, new_request_id, new_run_id
 from runtrue.lifecycle import Answer, Command, HoldKind, Status, available_actions
-from runtrue.records import CommandRecord, Event, Hold, InFlight, Pause, Request, RunRecord, WorkerRecord
-from runtrue.records import AttemptRecord, StepRecord
+from runtrue.records import (
+    AttemptRecord,
+    CommandRecord,
+    Event,
+    Hold,
+    InFlight,
+    Pause,
+    Request,
+    RunRecord,
+    StepRecord,
+    WorkerRecord,
+)
 from runtrue.store.protocol import CommandReply, CommandRequest, Finding, NewRun, RunFilter, Started, Store
 
 COMMAND_PATIENCE = 1_800_000
@@ -198,7 +208,9 @@ class Service:
         advice: list[str] = []
         if any(counts.get(status) for status in (Status.PENDING, Status.WAITING)) and not served:
             advice.append("runs are pending or waiting and no worker is alive: start one with `runtrue worker MODULE`")
-        advice.extend(f"worker {worker.id} is stalled in {worker.stalled_in}" for worker in workers if worker.stalled_in)
+        advice.extend(
+            f"worker {worker.id} is stalled in {worker.stalled_in}" for worker in workers if worker.stalled_in
+        )
         return Doctor(findings, advice, counts, workers)
 
     # ------------------------------------------------------------ verbs
@@ -209,7 +221,7 @@ class Service:
     async def resume(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "", pause_id: str | None = None
     ) -> Outcome:
-        """Resume a paused run, or withdraw a pause request; with `pause_id` only if that pause is still the active one."""
+        """Resume a paused run, or withdraw a pause request; with `pause_id` only if that is still the active pause."""
         return await self._command(
             run_id, Command.RESUME, reason=reason, actor=actor, request_id=request_id, pause_id=pause_id
         )
@@ -325,5 +337,7 @@ def until_text(at: int, now: int) -> str:
 
 def _unless_conflict(started: Started, new: NewRun) -> Started:
     if started.conflict:
-        raise Conflict(f"run {started.run_id} exists already and {started.conflict}; nothing was started (asked: {new.workflow})")
+        raise Conflict(
+            f"run {started.run_id} exists already and {started.conflict}; nothing was started (asked: {new.workflow})"
+        )
     return started

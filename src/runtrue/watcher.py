@@ -1,6 +1,7 @@
 """Waiting for a run to reach a status. The row is the truth; every hint only shortens the wait."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from runtrue.clock import Clock, wait_for_event
@@ -78,10 +79,9 @@ class RunWatcher:
             while self._waiting:
                 self._hint.clear()
                 begun = self._clock.steady()
-                try:
+                # A look that fails is made up for by the next one; the callers have their own timeouts.
+                with contextlib.suppress(StoreError):
                     await self._look(list(self._waiting))
-                except StoreError:
-                    pass  # the next look will tell; waiting callers have their own timeouts
                 # Many waiting runs make a look dear: it may take a quarter of the time, not more.
                 await self._clock.sleep(max(LOOK_APART_SECONDS, 3 * (self._clock.steady() - begun)))
                 await wait_for_event(self._clock, self._hint, POLL_SECONDS)

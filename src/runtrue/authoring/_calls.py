@@ -43,7 +43,8 @@ def random() -> Random:
 
 def set_progress(*, done: float | None = None, total: float | None = None, note: str = "") -> None:
     """Report how far the run is; the last report shows in `runtrue run watch`. Recorded with the next effect."""
-    for name, number in (("done", done), ("total", total)):
+    given: dict[str, object] = {"done": done, "total": total}
+    for name, number in given.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
             raise ConfigurationError(f"rt.set_progress: {name} must be a number, not {type(number).__name__}")
     step = step_variable.get()
@@ -65,7 +66,9 @@ def this_step() -> StepInfo:
     if step is not None:
         return step
     where = "in a workflow, between its steps" if runtime_variable.get() is not None else "outside of a running step"
-    raise WrongPlace(f"rt.this_step was called {where}; it works inside a function under @rt.step while a run executes it")
+    raise WrongPlace(
+        f"rt.this_step was called {where}; it works inside a function under @rt.step while a run executes it"
+    )
 
 
 class RunLogger(logging.LoggerAdapter[logging.Logger]):

@@ -117,6 +117,6 @@ def current_runtime(call: str) -> Runtime:
         raise WrongPlace(
             f"{call} was called inside step {step.name}; durable calls belong in the workflow, between its steps"
         )
-    raise WrongPlace(f"{call} was called outside of a running workflow; it works only inside a function under @rt.workflow")
-
-
+    raise WrongPlace(
+        f"{call} was called outside of a running workflow; it works only inside a function under @rt.workflow"
+    )

@@ -32,7 +32,9 @@ def microseconds_at(what: str, when: object) -> int:
     if not isinstance(when, datetime):
         raise ConfigurationError(f"{what} must be a datetime, not {type(when).__name__}")
     if when.tzinfo is None or when.utcoffset() is None:
-        raise ConfigurationError(f"{what} {when.isoformat()} has no time zone; say which, for example datetime.now(UTC)")
+        raise ConfigurationError(
+            f"{what} {when.isoformat()} has no time zone; say which, for example datetime.now(UTC)"
+        )
     return (when - _EPOCH) // timedelta(microseconds=1)
 
 

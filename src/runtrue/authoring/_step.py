@@ -6,7 +6,8 @@ import typing
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from types import EllipsisType
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from runtrue.authoring._context import runtime_variable
 from runtrue.authoring._duration import Duration, seconds_of
@@ -27,7 +28,15 @@ class Retry:
     are not; errors that the step declares with `raises=` are never tried again.
     """
 
-    __slots__ = ("attempts", "factor", "first_delay_seconds", "give_up_on", "jitter", "max_delay_seconds", "retry_on")
+    __slots__ = (
+        "_is_worth_it",
+        "attempts",
+        "factor",
+        "first_delay_seconds",
+        "give_up_on",
+        "jitter",
+        "max_delay_seconds",
+    )
 
     def __init__(
         self,
@@ -49,8 +58,12 @@ class Retry:
         self.factor = factor
         self.max_delay_seconds = seconds_of("Retry: max_delay", max_delay)
         self.jitter = jitter
-        self.retry_on = retry_on
         self.give_up_on = give_up_on
+        if isinstance(retry_on, (type, tuple)):
+            kinds = retry_on
+            self._is_worth_it: Callable[[Exception], bool] = lambda error: isinstance(error, kinds)
+        else:
+            self._is_worth_it = retry_on
 
     def wants(self, error: Exception, attempt: int) -> bool:
         """True if `error` of attempt number `attempt` is worth another attempt."""
@@ -58,9 +71,7 @@ class Retry:
             return False
         if isinstance(error, self.give_up_on):
             return False
-        if isinstance(self.retry_on, (type, tuple)):
-            return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
+        return self._is_worth_it(error)
 
     def delay_seconds(self, attempt: int) -> float:
         """How long to wait after attempt number `attempt` failed."""
@@ -87,7 +98,7 @@ class Step(Generic[P, R_co]):
         self.name = check_id("the step name", name if name is not None else getattr(fn, "__name__", "step"))
         self.settings = settings
         self._result_type: Any = _UNRESOLVED
-        update_wrapper(self, fn)
+        update_wrapper(cast("Any", self), fn)
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         raise ConfigurationError(
@@ -108,15 +119,15 @@ class Step(Generic[P, R_co]):
         self,
         *,
         name: str | None = None,
-        retry: Retry | int | None | type[Ellipsis] = ...,  # type: ignore[assignment]
-        timeout: Duration | None | type[Ellipsis] = ...,  # type: ignore[assignment]
+        retry: Retry | int | EllipsisType | None = ...,
+        timeout: Duration | EllipsisType | None = ...,
         interruptible: bool | None = None,
     ) -> Self:
         """The same step with other settings; what is not given stays. `name` becomes part of the recorded history."""
         changed = copy.copy(self)
         changed.settings = StepSettings(
-            self.settings.retry if retry is ... else retry_of(retry),  # type: ignore[arg-type]
-            self.settings.timeout_seconds if timeout is ... else timeout_of(self.name, timeout),
+            self.settings.retry if isinstance(retry, EllipsisType) else retry_of(retry),
+            self.settings.timeout_seconds if isinstance(timeout, EllipsisType) else timeout_of(self.name, timeout),
             self.settings.raises,
             self.settings.interruptible if interruptible is None else interruptible,
         )
@@ -173,7 +184,7 @@ def step(
     def decorate(function: Callable[..., Any]) -> AsyncStep[..., Any]:
         label = getattr(function, "__qualname__", repr(function))
         require_async("step", function, label)
-        for declared in raises:
+        for declared in cast("tuple[object, ...]", raises):
             if not (isinstance(declared, type) and issubclass(declared, Exception)):
                 raise ConfigurationError(f"step {label}: raises= takes classes of Exception, not {declared!r}")
         settings = StepSettings(retry_of(retry), timeout_of(label, timeout), tuple(raises), interruptible)
@@ -184,8 +195,8 @@ def step(
 
 def require_async(kind: str, function: object, label: str) -> None:
     """Refuse what is not an `async def` function, with the reason."""
-    if isinstance(function, (classmethod, staticmethod)):
-        raise ConfigurationError(f"{kind} {label}: put @rt.{kind} on a plain function, not on a {type(function).__name__}")
+    if type(function) in (classmethod, staticmethod):
+        raise ConfigurationError(f"{kind} {label}: put @rt.{kind} on a plain function, not on a method")
     if inspect.isasyncgenfunction(function):
         raise ConfigurationError(f"{kind} {label} is an async generator; return a value instead of yielding")
     if not inspect.iscoroutinefunction(function):

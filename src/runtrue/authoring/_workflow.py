@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from runtrue.authoring._context import runtime_variable
 from runtrue.authoring._duration import Duration, microseconds_at, microseconds_of
@@ -46,7 +46,7 @@ class Workflow(Generic[P, R_co]):
         self.run_settings = RunSettings()
         self._signature: inspect.Signature | None = None
         self._hints: dict[str, Any] = {}
-        update_wrapper(self, fn)
+        update_wrapper(cast("Any", self), fn)
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         raise ConfigurationError(

@@ -231,7 +231,7 @@ class Execution:
         if self._unsettled:
             await self._settle()
         if not self._mismatch and self._unvisited and isinstance(end, Finish) and end.target is not Status.CANCELLED:
-            first = min(place for place, step in self._recorded.items() if place[1] >= self._next_ordinal)
+            first = min(place for place in self._recorded if place[1] >= self._next_ordinal)
             missed = self._recorded[first]
             self._mismatch = (
                 f"the history holds {missed.kind} {missed.name} as call {missed.ordinal + 1}, but the code of "
@@ -514,9 +514,7 @@ class Execution:
             again, error = self._wants_again(step, error, attempt)
             if not again:
                 body = self._encoded_error(step, error)
-                return _NOTHING, await self._record_step(
-                    self._outcome(step, ordinal, attempt, None, body, started_at)
-                )
+                return _NOTHING, await self._record_step(self._outcome(step, ordinal, attempt, None, body, started_at))
             await self._record_attempt(step, ordinal, attempt, error, started_at)
             attempt += 1
 

@@ -21,7 +21,10 @@ RETRY_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The times of a lease, in seconds. `margin`: so long before its end the worker stops executing by its own clock."""
+    """The times of a lease, in seconds.
+
+    `margin`: so long before the end of the lease the worker stops executing by its own clock.
+    """
 
     lease: float
     margin: float
@@ -50,7 +53,7 @@ class HeartbeatThread:
         *,
         make_beat: Callable[[float], Heartbeat],
         is_busy: Callable[[], bool],
-        on_owned: Callable[[list[OwnedRun], int], None],
+        on_owned: "Callable[[HeartbeatThread, list[OwnedRun], int], None]",
         on_lost: Callable[[], None],
         on_stalled: Callable[[float], None],
         stall_limit_seconds: float,
@@ -72,7 +75,7 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._beat_on, name="runtrue-heartbeat", daemon=True)
 
     def start(self, registered_at: float) -> None:
-        """Begin. `registered_at`: the steady time before the registration was sent, from which the first lease counts."""
+        """Begin. `registered_at`: the steady time before the registration was sent; the first lease counts from it."""
         self.fence_at = registered_at + self._times.lease - self._times.margin
         self._thread.start()
 
@@ -113,5 +116,5 @@ class HeartbeatThread:
                 self._on_lost()
                 return
             self.fence_at = sent_at + self._times.lease - self._times.margin
-            self._on_owned(owned, beat_number)
+            self._on_owned(self, owned, beat_number)
             delay = self._times.renew_busy if self._is_busy() else self._times.renew_idle

@@ -49,8 +49,8 @@ class Worker:
         lease_seconds: float,
         stall_limit_seconds: float,
         copies_results: bool = False,
-        on_ended: Callable[[str, Status], None] = lambda run_id, status: None,
-        on_stalled: Callable[[str], None] = lambda where: None,
+        on_ended: Callable[[str, Status], None],
+        on_stalled: Callable[[str], None],
     ) -> None:
         self.clock = clock
         self.copies_results = copies_results
@@ -71,6 +71,9 @@ class Worker:
         self._all_ended = asyncio.Event()
         self._all_ended.set()
         self._lost = asyncio.Event()
+        self._gave_up = False
+        """The heartbeat gave the lease up because this loop stood still."""
+        self._loop = asyncio.get_running_loop()
         self._unknown: frozenset[tuple[str, int]] = frozenset()
         self._claiming = False
         self._draining = False
@@ -143,15 +146,15 @@ class Worker:
                 lease=round(self._times.lease * MICROSECOND),
             )
         )
-        loop, lost = self._loop, self._lost
+        lost = self._lost
         self._heartbeat = heartbeat = HeartbeatThread(
             self._store,
             self.clock,
             self._times,
             make_beat=self._make_beat,
             is_busy=lambda: bool(self._executions),
-            on_owned=lambda owned, beat: _hand_over(loop, self._hear_owned, heartbeat, owned, beat),
-            on_lost=lambda: _hand_over(loop, lost.set),
+            on_owned=self._pass_owned,
+            on_lost=lambda: _hand_over(self._loop, lost.set),
             on_stalled=self._hear_stalled,
             stall_limit_seconds=self._stall_limit_seconds,
         )
@@ -294,6 +297,9 @@ class Worker:
         self._gave_up = True
         _hand_over(self._loop, self._lost.set)
         self._on_stalled(where)
+
+    def _pass_owned(self, heartbeat: HeartbeatThread, owned: list[OwnedRun], beat: int) -> None:
+        _hand_over(self._loop, self._hear_owned, heartbeat, owned, beat)
 
     def _hear_owned(self, heartbeat: HeartbeatThread, owned: list[OwnedRun], beat: int) -> None:
         """Compare what the rows say this worker owns with what it executes."""
