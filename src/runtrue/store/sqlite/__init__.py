@@ -1,0 +1,5 @@
+"""The store on SQLite."""
+
+from runtrue.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,77 @@
+"""Connections to the file, and what the database's errors mean to us."""
+
+import sqlite3
+from pathlib import Path
+
+from runtrue.errors import StoreBusy, StoreError, StoreUnusable
+
+BUSY_SECONDS = 1.8
+"""How long anybody waits for the database before being told that it is busy. The promise to callers is 2 s."""
+
+_STATEMENTS_CACHED = 256
+_WAL_PAGES_BEFORE_CHECKPOINT = 4_000
+_WAL_BYTES_KEPT = 64 * 1024 * 1024
+
+OWN_ERRORS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+"""Errors that lie in what was to be written and come back at every try. Every other error is the database's."""
+
+_UNUSABLE = frozenset(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA"))
+
+
+def connect_writer(path: Path | None) -> sqlite3.Connection:
+    """A connection that writes: write-ahead log, every commit on the disk before it is acknowledged.
+
+    It never waits by itself: the one statement that may have to, BEGIN IMMEDIATE, brings its own bound.
+    """
+    connection = _connect(path, timeout=BUSY_SECONDS)
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    connection.execute("PRAGMA synchronous = FULL")
+    # macOS: only a full fsync makes the drive write out its own cache. Without effect elsewhere.
+    connection.execute("PRAGMA fullfsync = 1")
+    connection.execute("PRAGMA checkpoint_fullfsync = 1")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES_BEFORE_CHECKPOINT}")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
+    connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write. A read that meets a locked file is tried again for BUSY_SECONDS."""
+    connection = _connect(path, timeout=BUSY_SECONDS)
+    connection.execute("PRAGMA query_only = 1")
+    return connection
+
+
+def _connect(path: Path | None, timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        ":memory:" if path is None else path,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS_CACHED,
+    )
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """True where somebody else holds the lock that was needed."""
+    return (getattr(error, "sqlite_errorname", None) or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def translate(error: sqlite3.Error, path: Path | None) -> StoreError:
+    """What a database error means to the caller, where it is known that the transaction was rolled back."""
+    where = "the database in memory" if path is None else str(path)
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    if name == "SQLITE_NOTADB":
+        return StoreUnusable(f"{where} is not a SQLite database; name another file")
+    if name in _UNUSABLE or name.startswith("SQLITE_CORRUPT"):
+        return StoreUnusable(f"{where} cannot be used: {error} ({name}); try `runtrue db status`, or restore a backup")
+    if is_busy(error):
+        return StoreBusy(f"{where} was busy; nothing was changed")
+    return StoreBusy(f"{where} could not do it now: {error} ({name}); nothing was changed")

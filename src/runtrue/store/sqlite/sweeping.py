@@ -1,0 +1,47 @@
+"""Puts right the runs whose worker is gone. Any number of sweepers may do it at once."""
+
+import sqlite3
+from pathlib import Path
+
+from runtrue.lifecycle import HoldKind, Status
+from runtrue.store.protocol import LOSSES_BEFORE_HOLD, Swept
+from runtrue.store.sqlite import facts
+from runtrue.store.statements import load_statements
+
+_SQL = load_statements(Path(__file__).with_name("sweeping.sql"))
+
+_ACTOR = "sweeper"
+_CAUSE_OF = {"lost": "its lease ran out", "stopped": "it stopped before it let go of the run", None: "its row is gone"}
+
+
+def sweep(connection: sqlite3.Connection, limit: int, now: int) -> Swept:
+    """Mark workers lost first, which is final, then release up to `limit` runs that no alive worker owns."""
+    lost = [worker_id for (worker_id,) in connection.execute(_SQL["lose_workers"], {"now": now}).fetchall()]
+    orphans = connection.execute(_SQL["orphans"], {"limit": limit}).fetchall()
+    held = sum(_release(connection, *orphan, now) for orphan in orphans)
+    return Swept(lost, len(orphans), held, more=len(orphans) == limit)
+
+
+def _release(
+    connection: sqlite3.Connection, run_id: str, epoch: int, worker_id: str, worker_status: str | None, now: int
+) -> bool:
+    """Release one run, guarded by the epoch and worker it was found with. True if it was put under a hold."""
+    given = {"run_id": run_id, "epoch": epoch, "worker_id": worker_id, "now": now}
+    row = connection.execute(_SQL["hold_orphan"], given | {"losses_before_hold": LOSSES_BEFORE_HOLD}).fetchone()
+    held = row is not None
+    status, seq, losses, ready_at = row or connection.execute(_SQL["release_orphan"], given).fetchone()
+    lost: dict[str, object] = {"worker": worker_id, "epoch": epoch, "cause": _CAUSE_OF[worker_status], "losses": losses}
+    if status == Status.PENDING:
+        facts.add_events(connection, [facts.event(run_id, seq, now, "worker_lost", lost | {"ready_at": ready_at})])
+        return False
+    events = [facts.event(run_id, seq - 2 if held else seq - 1, now, "worker_lost", lost)]
+    data: dict[str, object] = {"by": _ACTOR, "cause": "worker_lost"}
+    if held:
+        kind = HoldKind.KEEPS_LOSING_ITS_WORKER
+        reason = f"{losses} workers were lost without a newly recorded step"
+        events.append(facts.open_hold(connection, run_id, seq - 1, kind, now, actor=_ACTOR, reason=reason))
+        data |= {"cause": kind, "reason": reason}
+    if status == Status.PAUSED:
+        data["pause_id"] = facts.open_pause(connection, run_id, now)
+    facts.add_events(connection, [*events, facts.event(run_id, seq, now, status, data)])
+    return held

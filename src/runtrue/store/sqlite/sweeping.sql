@@ -1,0 +1,33 @@
+-- One-way: a worker that was lost never comes back under its id.
+-- name: lose_workers
+UPDATE runtrue_workers SET status = 'lost' WHERE status = 'alive' AND lease_until < :now RETURNING id
+
+-- Owned by nobody who is alive; also by a worker whose row is gone.
+-- name: orphans
+SELECT id, epoch, worker_id, (SELECT status FROM runtrue_workers WHERE id = r.worker_id)
+FROM runtrue_runs AS r
+WHERE worker_id IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM runtrue_workers WHERE id = r.worker_id AND status = 'alive')
+ORDER BY id LIMIT :limit
+
+-- A running run that has lost so many workers without a new step is parked under a hold.
+-- Three events: the loss, the hold's and the status's.
+-- name: hold_orphan
+UPDATE runtrue_runs
+SET status = {{to:park_held}}, open_run_holds = open_run_holds + 1, event_seq = event_seq + 3,
+    worker_id = NULL, losses = losses + 1, attempt = attempt + 1, updated_at = :now
+WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status = 'running'
+    AND losses + 1 >= :losses_before_hold
+RETURNING status, event_seq, losses, ready_at
+
+-- Back-off: none for the first loss, then a second, doubling up to five minutes.
+-- The event of the loss, and one of the status where it is not simply pending again.
+-- name: release_orphan
+UPDATE runtrue_runs
+SET status = {{to:release}}, event_seq = event_seq + CASE status WHEN 'running' THEN 1 ELSE 2 END,
+    finished_at = CASE WHEN {{to:release}} IN ({{terminal}}) THEN :now END,
+    ready_at = CASE WHEN status <> 'running' THEN ready_at WHEN losses = 0 THEN :now
+        ELSE :now + min(1000000 << min(losses - 1, 20), 300000000) END,
+    worker_id = NULL, losses = losses + 1, attempt = attempt + 1, updated_at = :now
+WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status IN ({{from:release}})
+RETURNING status, event_seq, losses, ready_at

@@ -1,0 +1,296 @@
+"""The one thread that writes. All work handed in while a transaction runs is carried out together in the next one."""
+
+import asyncio
+import concurrent.futures
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError
+from runtrue.store.sqlite.connection import BUSY_SECONDS, OWN_ERRORS, connect_writer, is_busy, translate
+
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], Result]
+
+_COMMIT_SECONDS_MAX = 10.0
+"""How long a foreign thread waits for an answer once its work is part of a running transaction."""
+
+
+class Turnstile:
+    """A file lock in front of the database, taken for each transaction.
+
+    SQLite lets waiting writers poll, and under load some of them never come through. The kernel queues those who wait
+    for a file lock, so that many processes share one file evenly.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._descriptor = -1
+        if path is not None:
+            self._descriptor = os.open(f"{path}.turn", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def __enter__(self) -> None:
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class _Job:
+    """Work that somebody waits for. Either the writer takes it or its owner withdraws it, never both."""
+
+    __slots__ = ("error", "future", "outside", "result", "settled", "work")
+
+    def __init__(
+        self, work: Work[Any], future: "asyncio.Future[Any] | concurrent.futures.Future[Any]", outside: bool
+    ) -> None:
+        self.work = work
+        self.future = future
+        self.outside = outside
+        self.settled = threading.Lock()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def take(self) -> bool:
+        """Claim the job, for the writer or for its withdrawal. True for the first who asks."""
+        return self.settled.acquire(blocking=False)
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Owns the writing connection. `changed` is called on the event loop after each commit that changed something."""
+
+    def __init__(self, path: Path | None, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._turn = Turnstile(path)
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="runtrue-writer", daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------- handing work in
+    async def run(self, work: Work[Result], *, outside: bool = False) -> Result:
+        """Carry out `work` in a transaction of the writer (`outside`: in none) and return its result.
+
+        Raises StoreBusy if the transaction could not begin within BUSY_SECONDS: the work will not be done later.
+        """
+        future: asyncio.Future[Result] = self._loop.create_future()
+        job = self._put(work, future, outside)
+        timer = self._loop.call_later(BUSY_SECONDS, self._withdraw, job)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            job.take()
+
+    def run_from_thread(self, work: Work[Result]) -> Result:
+        """As `run`, blocking, from any thread but the event loop's."""
+        future: concurrent.futures.Future[Result] = concurrent.futures.Future()
+        job = self._put(work, future, False)
+        try:
+            return future.result(BUSY_SECONDS)
+        except concurrent.futures.TimeoutError:
+            if job.take():
+                raise self._busy() from None
+        try:
+            return future.result(_COMMIT_SECONDS_MAX)
+        except concurrent.futures.TimeoutError:
+            raise OutcomeUnknown(f"{self._path} has not answered in time; the change may be made yet") from None
+
+    def _put(self, work: Work[Any], future: Any, outside: bool) -> _Job:
+        if self._closed:
+            raise StoreError(f"the store on {self._path or 'memory'} is closed; open it again")
+        job = _Job(work, future, outside)
+        self._jobs.put(job)
+        return job
+
+    def _withdraw(self, job: _Job) -> None:
+        if job.take():
+            job.error = self._busy()
+            job.resolve()
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(f"{self._path or 'the database'} was busy for {BUSY_SECONDS} s; nothing was changed")
+
+    async def close(self) -> None:
+        """Carry out what was handed in, then close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+        # A foreign holder of the turnstile could keep the thread for ever; it is a daemon and holds nothing then.
+        await self._loop.run_in_executor(None, self._thread.join, _COMMIT_SECONDS_MAX)
+
+    # ---------------------------------------------------------------- the thread
+    def _serve(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            with self._turn:
+                try:
+                    connection = connection or connect_writer(self._path)
+                except sqlite3.Error as error:
+                    self._fail(job, translate(error, self._path))
+                    continue
+                if job.outside:
+                    jobs = self._carry_out_alone(connection, job)
+                    changed = False
+                else:
+                    before = connection.total_changes
+                    jobs = self._transaction(connection, job)
+                    changed = connection.total_changes != before
+            self._deliver(jobs, changed)
+        if connection is not None:
+            connection.close()
+        self._turn.close()
+
+    def _transaction(self, connection: sqlite3.Connection, first: _Job) -> list[_Job]:
+        """One transaction with `first` and all that is waiting. Returns the jobs that were settled by it."""
+        try:
+            while not self._begin(connection):
+                if first.settled.locked():
+                    return []
+        except sqlite3.Error as error:
+            first.error = translate(error, self._path)
+            return [first] if first.take() else []
+        jobs = [job for job in (first, *self._waiting()) if job.take()]
+        try:
+            for job in jobs:
+                self._carry_out(connection, job, alone=len(jobs) == 1)
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            failure = translate(error, self._path)
+        else:
+            failure = self._commit(connection)
+        if failure is not None:
+            for job in jobs:
+                job.error = job.error or failure
+        return jobs
+
+    def _waiting(self) -> list[_Job]:
+        """The jobs that wait now. One that must run outside a transaction, or the order to close, stays for later."""
+        jobs: list[_Job] = []
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is None or job.outside:
+                self._jobs.put(job)
+                break
+            jobs.append(job)
+        return jobs
+
+    def _begin(self, connection: sqlite3.Connection) -> bool:
+        """Begin, at once or within BUSY_SECONDS. False if somebody else writes all that time."""
+        if _begin_immediate(connection):
+            return True
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        try:
+            return _begin_immediate(connection)
+        finally:
+            connection.execute("PRAGMA busy_timeout = 0")
+
+    def _carry_out(self, connection: sqlite3.Connection, job: _Job, *, alone: bool) -> None:
+        """Do one job. Its own error costs it alone; an error of the database is raised and ends the transaction."""
+        if not alone:
+            connection.execute("SAVEPOINT job")
+        try:
+            job.result = job.work(connection)
+        except sqlite3.Error as error:
+            if not isinstance(error, OWN_ERRORS):
+                raise
+            job.error = error
+        except Exception as error:  # The caller of this job gets it, and the writer must outlive it for all others.
+            job.error = error
+        if alone:
+            if job.error is not None:
+                self._roll_back(connection)
+        else:
+            if job.error is not None:
+                connection.execute("ROLLBACK TO job")
+            connection.execute("RELEASE job")
+
+    def _carry_out_alone(self, connection: sqlite3.Connection, job: _Job) -> list[_Job]:
+        if not job.take():
+            return []
+        try:
+            job.result = job.work(connection)
+        except sqlite3.Error as error:
+            job.error = translate(error, self._path)
+        return [job]
+
+    def _commit(self, connection: sqlite3.Connection) -> StoreError | None:
+        if not connection.in_transaction:
+            return None
+        try:
+            connection.execute("COMMIT")
+            return None
+        except sqlite3.Error as error:
+            # Only a transaction that is still open is known not to be committed.
+            if connection.in_transaction and self._roll_back(connection):
+                return translate(error, self._path)
+            return OutcomeUnknown(f"{self._path}: the commit failed ({error}); whether it holds is not known")
+
+    def _roll_back(self, connection: sqlite3.Connection) -> bool:
+        """Roll back what is open. True if the database did so. Some errors have done it already."""
+        if not connection.in_transaction:
+            return True
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            return False
+        return True
+
+    def _fail(self, job: _Job, error: StoreError) -> None:
+        if job.take():
+            job.error = error
+            self._deliver([job], False)
+
+    def _deliver(self, jobs: list[_Job], changed: bool) -> None:
+        """Resolve all futures of a transaction with one hand-over to the event loop."""
+        for_loop: list[_Job] = []
+        for job in jobs:
+            if isinstance(job.future, concurrent.futures.Future):
+                job.resolve()
+            else:
+                for_loop.append(job)
+        if not for_loop and not changed:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, for_loop, changed)
+        except RuntimeError:
+            # The loop is closed: nobody waits for these answers any more.
+            return
+
+    def _resolve(self, jobs: list[_Job], changed: bool) -> None:
+        for job in jobs:
+            job.resolve()
+        if changed:
+            self._changed()
+
+
+def _begin_immediate(connection: sqlite3.Connection) -> bool:
+    """True if a transaction has begun, False if somebody else writes. Raises what else the database says."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
+    return True
