@@ -39,7 +39,7 @@ format: $(READY_TO_DEVELOP) ## rewrite the sources in the project's format
 	@$(RUN) -m ruff check --fix .
 
 prove: $(READY_TO_DEVELOP) ## the full counts: thousands of kills, orders and seeds (long)
-	@$(RUN) -m pytest -m prove $(ARGS)
+	@$(RUN) -m pytest -m prove --timeout 3600 -o faulthandler_timeout=3500 $(ARGS)
 
 bench: $(READY_TO_DEVELOP) ## measure; figures go to benchmarks/results
 	@$(RUN) -m benchmarks $(ARGS)
