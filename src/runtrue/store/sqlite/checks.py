@@ -16,11 +16,12 @@ _GRACE = 10 * MICROSECOND
 
 def check(connection: sqlite3.Connection, now: int) -> list[Finding]:
     """Every broken promise that the rows themselves can tell of. Reads all runs."""
+    given = {"grace": _GRACE, "now": now}
     findings = [
         Finding(name.replace("_", " "), run_id, problem)
         for name, statement in _SQL.items()
         if name != "digests"
-        for run_id, problem in connection.execute(statement, {"grace": _GRACE, "now": now} if ":now" in statement else {})
+        for run_id, problem in connection.execute(statement, given if ":now" in statement else {})
     ]
     return findings + _recount(connection)
 

@@ -1,7 +1,7 @@
 """A worker takes runs that are due: by priority (low first), then ready_at, then id."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -98,9 +98,9 @@ def _candidates(connection: sqlite3.Connection, serves: Serves, limit: int, now:
     return chosen
 
 
-def _priorities(connection: sqlite3.Connection, workflow: str, version: str):
+def _priorities(connection: sqlite3.Connection, workflow: str, version: str) -> Iterator[int]:
     """The distinct priorities among the claimable runs, upwards; each is one look into the index."""
-    priority = _PRIORITY_BELOW_ALL
+    priority: int | None = _PRIORITY_BELOW_ALL
     while True:
         (priority,) = connection.execute(SQL["next_priority"], (workflow, version, priority)).fetchone()
         if priority is None:

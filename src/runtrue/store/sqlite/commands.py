@@ -168,7 +168,7 @@ def _why_snapshot_unfit(connection: Connection, run_id: str, active: tuple[str, 
         return ""
     return (
         f"the snapshot of pause {pause_id} does not fit the recorded steps ({steps_done} steps with digest {digest:x} "
-        f"then, {found} with {found_digest:x} now), so the run stays paused; restore the steps from a backup or cancel it"
+        f"then, {found} with {found_digest:x} now), so the run stays paused; restore the steps or cancel the run"
     )
 
 
@@ -184,10 +184,11 @@ def _hold_to_answer(connection: Connection, request: CommandRequest) -> tuple[Ho
         return None, f"the run is held by {held}, which takes no answer; resume the run"
     if len(answerable) > 1:
         return None, f"several holds take an answer; name one of {', '.join(hold.id for hold in answerable)}"
-    allowed = CLOSED_BY_ANSWER[answerable[0].kind]
+    hold = answerable[0]
+    allowed = CLOSED_BY_ANSWER[hold.kind]
     if request.value not in allowed:
-        return None, f"hold {answerable[0].id} ({answerable[0].kind}) takes {' or '.join(allowed)}, not {request.value!r}"
-    return answerable[0], ""
+        return None, f"hold {hold.id} ({hold.kind}) takes {' or '.join(allowed)}, not {request.value!r}"
+    return hold, ""
 
 
 # ---------------------------------------------------------------- what follows from a change

@@ -33,9 +33,7 @@ _EVENT_OF = {
 _PAYLOAD_OF = {Status.COMPLETED: "output", Status.FAILED: "error"}
 
 
-def apply(
-    connection: sqlite3.Connection, worker_id: str, effect: RunEffects, rows: Rows, now: int
-) -> EffectsReply:
+def apply(connection: sqlite3.Connection, worker_id: str, effect: RunEffects, rows: Rows, now: int) -> EffectsReply:
     """Carry out the end of one run, guarded by fence and status, and put what it brings into `rows`."""
     end = effect.end
     assert end is not None
@@ -114,5 +112,6 @@ def _not_applied(connection: sqlite3.Connection, worker_id: str, effect: RunEffe
     if owner == worker_id and epoch == effect.epoch:
         return EffectsReply(Recorded.REFUSED, status, wakeups)
     type_, data = facts.last_event(connection, effect.run_id, seq)
-    by_this_end = type_ == _EVENT_OF.get(status) and data.get("worker") == worker_id and data.get("epoch") == effect.epoch
+    fence = {"worker": worker_id, "epoch": effect.epoch}
+    by_this_end = type_ == _EVENT_OF.get(status) and fence.items() <= data.items()
     return EffectsReply(Recorded.OK if by_this_end else Recorded.FENCED, status, wakeups)

@@ -8,6 +8,7 @@ a terminal event has read everything.
 import sqlite3
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -76,10 +77,10 @@ def open_holds(connection: sqlite3.Connection, run_id: str) -> list[Hold]:
     return [hold_of(row) for row in connection.execute(SQL["open_holds"], {"run_id": run_id})]
 
 
-def hold_of(row: tuple[str, str, str, int, str, str, int | None, str | None, str | None]) -> Hold:
+def hold_of(row: tuple[Any, ...]) -> Hold:
     """A row of the holds table, in the order of the record's fields."""
-    hold_id, run_id, kind, *rest = row
-    return Hold(hold_id, run_id, HoldKind(kind), *rest)
+    hold_id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome = row
+    return Hold(hold_id, run_id, HoldKind(kind), opened_at, opened_by, reason, closed_at, closed_by, outcome)
 
 
 def open_pause(connection: sqlite3.Connection, run_id: str, now: int) -> str:

@@ -39,9 +39,7 @@ def record(
     return replies
 
 
-def _apply(
-    connection: sqlite3.Connection, worker_id: str, effect: RunEffects, rows: Rows, now: int
-) -> EffectsReply:
+def _apply(connection: sqlite3.Connection, worker_id: str, effect: RunEffects, rows: Rows, now: int) -> EffectsReply:
     """Pass the fence for one run and put what it brings into `rows`."""
     if effect.end is not None:
         return ends.apply(connection, worker_id, effect, rows, now)
@@ -79,9 +77,7 @@ def _not_recorded(connection: sqlite3.Connection, run_id: str, recorded: Recorde
     return EffectsReply(recorded, None) if row is None else EffectsReply(recorded, _STATUS[row[0]], row[1])
 
 
-def _record_alone(
-    connection: sqlite3.Connection, worker_id: str, effect: RunEffects, now: int
-) -> EffectsReply:
+def _record_alone(connection: sqlite3.Connection, worker_id: str, effect: RunEffects, now: int) -> EffectsReply:
     """Record one run by itself: without the steps and attempts that stand already, and condemned if it is refused."""
     connection.execute("SAVEPOINT run")
     try:

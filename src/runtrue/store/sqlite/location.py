@@ -11,8 +11,10 @@ SQLITE_VERSION_MIN = (3, 35, 0)
 
 _MOUNT_TABLE = Path("/proc/self/mounts")
 _NETWORK_FILE_SYSTEMS = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.cephfs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs")
-    + ("glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs")
+    (
+        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.cephfs", "fuse.glusterfs", "fuse.s3fs"),
+        *("fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"),
+    )
 )
 
 
@@ -28,7 +30,8 @@ def parse_url(url: str) -> Path | None:
         raise ConfigurationError(f"{url} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
     if "\0" in path:
         raise ConfigurationError(f"{url!a} holds the character NUL, which no file name may hold")
-    return Path(os.path.abspath(os.path.expanduser(path)))
+    # Resolved, so that all who come by different links queue at the same turnstile.
+    return Path(path).expanduser().resolve()
 
 
 def refuse_unusable(path: Path | None, *, create: bool) -> None:
@@ -60,8 +63,8 @@ def refuse_unusable(path: Path | None, *, create: bool) -> None:
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """The type of the file system that holds `path`, by a mount table in the form of /proc/mounts; "" if not told."""
-    resolved = str(path.resolve())
+    """The type of the file system that holds the absolute `path`, by a mount table in the form of /proc/mounts; "" if not told."""
+    resolved = str(path)
     found, depth = "", -1
     for line in mounts.splitlines():
         fields = line.split(" ")

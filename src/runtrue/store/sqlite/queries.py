@@ -38,9 +38,7 @@ def statuses(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[
     return {run_id: (Status(status), seq) for run_id, status, seq in rows}
 
 
-def list_runs(
-    connection: Connection, where: RunFilter, limit: int, before: tuple[int, str] | None
-) -> list[RunRecord]:
+def list_runs(connection: Connection, where: RunFilter, limit: int, before: tuple[int, str] | None) -> list[RunRecord]:
     """A page of runs, newest first. Several statuses are as many walks along the index, merged."""
     given: dict[str, object] = {
         "before_at": (before or _AFTER_ALL)[0],
@@ -90,7 +88,10 @@ def pauses(connection: Connection, run_id: str) -> list[Pause]:
 def commands(connection: Connection, run_id: str) -> list[CommandRecord]:
     """The commands given to a run, oldest first, refused ones too."""
     rows = connection.execute(_SQL["commands"], {"run_id": run_id})
-    return [CommandRecord(*plain, Status(status)) for *plain, status in rows]
+    return [
+        CommandRecord(run_id, request_id, verb, actor, reason, at, answer, Status(status))
+        for request_id, verb, actor, reason, at, answer, status in rows
+    ]
 
 
 def _json(value: object) -> str:
@@ -102,22 +103,23 @@ def _runs(connection: Connection, run_ids: Sequence[str], bodies: dict[str, byte
     return [_run_of(row, bodies) for row in connection.execute(_SQL["runs"], {"ids": _json(list(run_ids))})]
 
 
+# The columns of the statement `runs` that stand in the record as they are, in the statement's order.
+_PLAIN = (
+    *("id", "workflow", "version", "priority", "ready_at", "epoch", "worker_id", "wakeups", "open_run_holds"),
+    *("event_seq", "steps_done", "losses", "attempt", "idempotency_key", "created_at", "started_at", "finished_at"),
+    "updated_at",
+)
+
+
 def _run_of(row: tuple[Any, ...], bodies: dict[str, bytes]) -> RunRecord:
-    run_id, workflow, version, status, *counters, key = row[:15]
-    verb, by, at, reason = row[15:19]
-    done, total, note, reported_at, tags = row[23:]
+    status, verb, by, at, reason, done, total, note, reported_at, tags, *plain = row
     return RunRecord(
-        run_id,
-        workflow,
-        version,
-        Status(status),
-        *counters,
-        key,
-        None if verb is None else Request(verb, by, at, reason),
-        *row[19:23],
+        status=Status(status),
+        request=None if verb is None else Request(verb, by, at, reason),
         progress=None if reported_at is None else Progress(done, total, note, reported_at),
         tags=tags_of(tags),
         input=bodies.get("input"),
         output=bodies.get("output"),
         error=bodies.get("error"),
+        **dict(zip(_PLAIN, plain, strict=True)),
     )

@@ -1,7 +1,7 @@
 -- name: runs
-SELECT r.id, workflow, version, status, priority, ready_at, epoch, worker_id, wakeups, open_run_holds, event_seq,
-    steps_done, losses, attempt, idempotency_key, request_verb, request_by, request_at, request_reason, created_at,
-    started_at, finished_at, updated_at, g.done, g.total, g.note, g.at, t.body
+SELECT status, request_verb, request_by, request_at, request_reason, g.done, g.total, g.note, g.at, t.body,
+    r.id, workflow, version, priority, ready_at, epoch, worker_id, wakeups, open_run_holds, event_seq, steps_done,
+    losses, attempt, idempotency_key, created_at, started_at, finished_at, updated_at
 FROM json_each(:ids) AS wanted
 CROSS JOIN runtrue_runs AS r ON r.id = wanted.value
 LEFT JOIN runtrue_run_progress AS g ON g.run_id = r.id
@@ -73,5 +73,5 @@ SELECT id, run_id, paused_at, ended_at, snapshot_schema, epoch, wakeups, steps_d
 FROM runtrue_pauses WHERE run_id = :run_id ORDER BY paused_at, id
 
 -- name: commands
-SELECT run_id, request_id, verb, actor, reason, at, answer, status
+SELECT request_id, verb, actor, reason, at, answer, status
 FROM runtrue_commands WHERE run_id = :run_id ORDER BY at, request_id

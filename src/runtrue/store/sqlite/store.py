@@ -67,8 +67,11 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock, create: bool = True) -> Self:
-        """Open the database at `url` and migrate it. Raises StoreUnusable with what to do, ConfigurationError for a
-        URL that names no file, StoreBusy where somebody else writes to the file all the time."""
+        """Open the database at `url` and bring its schema up to date.
+
+        Raises StoreUnusable with what to do, ConfigurationError for a URL that names no file, StoreBusy where somebody
+        else writes to the file all the time.
+        """
         path = parse_url(url)
         await asyncio.get_running_loop().run_in_executor(None, partial(refuse_unusable, path, create=create))
         store = cls(path, clock)
@@ -107,9 +110,7 @@ class SqliteStore:
     async def statuses(self, run_ids: Sequence[str]) -> dict[str, tuple[Status, int]]:
         return await self._read(lambda connection: queries.statuses(connection, run_ids))
 
-    async def list_runs(
-        self, where: RunFilter, limit: int, before: tuple[int, str] | None = None
-    ) -> list[RunRecord]:
+    async def list_runs(self, where: RunFilter, limit: int, before: tuple[int, str] | None = None) -> list[RunRecord]:
         return await self._read(lambda connection: queries.list_runs(connection, where, limit, before))
 
     async def count_runs(self) -> dict[Status, int]:

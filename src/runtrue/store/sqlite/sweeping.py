@@ -18,8 +18,11 @@ def sweep(connection: sqlite3.Connection, limit: int, now: int) -> Swept:
     """Mark workers lost first, which is final, then release up to `limit` runs that no alive worker owns."""
     lost = [worker_id for (worker_id,) in connection.execute(_SQL["lose_workers"], {"now": now}).fetchall()]
     orphans = connection.execute(_SQL["orphans"], {"limit": limit}).fetchall()
-    held = sum(_release(connection, *orphan, now) for orphan in orphans)
-    return Swept(lost, len(orphans), held, more=len(orphans) == limit)
+    held = [
+        _release(connection, run_id, epoch, worker_id, worker_status, now)
+        for run_id, epoch, worker_id, worker_status in orphans
+    ]
+    return Swept(lost, len(orphans), sum(held), more=len(orphans) == limit)
 
 
 def _release(

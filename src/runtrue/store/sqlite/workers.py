@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -55,17 +56,20 @@ def retire(connection: sqlite3.Connection, worker_id: str, now: int) -> None:
 
 def workers(connection: sqlite3.Connection) -> list[WorkerRecord]:
     """All workers that ever registered, oldest first."""
-    records: list[WorkerRecord] = []
-    for row in connection.execute(_SQL["workers"]):
-        *plain, serves, in_flight, stalled_in, runs_held, fenced_writes = row
-        records.append(
-            WorkerRecord(
-                *plain,
-                msgspec.json.decode(serves, type=list[str]),
-                msgspec.json.decode(in_flight, type=list[InFlight]),
-                stalled_in,
-                runs_held,
-                fenced_writes,
-            )
-        )
-    return records
+    return [_worker_of(row) for row in connection.execute(_SQL["workers"])]
+
+
+# The columns of the statement `workers` that stand in the record as they are, in the statement's order.
+_PLAIN = (
+    *("id", "host", "pid", "status", "started_at", "heartbeat_at", "lease_until", "loop_seen_at", "slots"),
+    *("stalled_in", "runs_held", "fenced_writes"),
+)
+
+
+def _worker_of(row: tuple[Any, ...]) -> WorkerRecord:
+    serves, in_flight, *plain = row
+    return WorkerRecord(
+        serves=msgspec.json.decode(serves, type=list[str]),
+        in_flight=msgspec.json.decode(in_flight, type=list[InFlight]),
+        **dict(zip(_PLAIN, plain, strict=True)),
+    )

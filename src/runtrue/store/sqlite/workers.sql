@@ -15,6 +15,6 @@ SELECT id, epoch, status, wakeups FROM runtrue_runs WHERE worker_id = :id ORDER 
 UPDATE runtrue_workers SET status = 'stopped', heartbeat_at = :now WHERE id = :id AND status = 'alive'
 
 -- name: workers
-SELECT id, host, pid, status, started_at, heartbeat_at, lease_until, loop_seen_at, slots, serves, in_flight, stalled_in,
+SELECT serves, in_flight, id, host, pid, status, started_at, heartbeat_at, lease_until, loop_seen_at, slots, stalled_in,
     (SELECT count(*) FROM runtrue_runs WHERE worker_id = w.id), fenced_writes
 FROM runtrue_workers AS w ORDER BY started_at, id
