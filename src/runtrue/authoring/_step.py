@@ -60,7 +60,7 @@ class Retry:
         self.jitter = jitter
         self.give_up_on = give_up_on
         if isinstance(retry_on, (type, tuple)):
-            kinds = retry_on
+            kinds = cast("type[BaseException] | tuple[type[BaseException], ...]", retry_on)
             self._is_worth_it: Callable[[Exception], bool] = lambda error: isinstance(error, kinds)
         else:
             self._is_worth_it = retry_on

@@ -89,8 +89,8 @@ class Workflow(Generic[P, R_co]):
                 hints.update(typing.get_type_hints(probe, names, include_extras=True))
             except NameError as unknown:
                 raise ConfigurationError(
-                    f"workflow {self.name}: the type {parameter.annotation!r} of parameter {parameter.name!r} cannot be "
-                    f"resolved ({unknown}); import it where the workflow is defined, also at run time"
+                    f"workflow {self.name}: the type {parameter.annotation!r} of parameter {parameter.name!r} cannot "
+                    f"be resolved ({unknown}); import it where the workflow is defined, also at run time"
                 ) from None
         self._signature, self._hints = signature, hints
 
