@@ -31,7 +31,7 @@ check: $(READY_TO_DEVELOP) ## format, lint, types, import rules, generated pages
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m ruff check .
 	@$(RUN) -m pyright
-	@$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	@$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-cache"])'
 	@$(RUN) scripts/lifecycle_diagram.py --check
 
 format: $(READY_TO_DEVELOP) ## rewrite the sources in the project's format
@@ -48,7 +48,7 @@ lifecycle: $(READY_TO_RUN) ## rewrite docs/lifecycle.md from the table in the co
 	@$(RUN) scripts/lifecycle_diagram.py
 
 clean: ## remove the environment and what tools left behind
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
