@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carry_out(words: list[str]) -> int:
     try:
+        _check_words(words)
         with root.make_context("runtrue", words) as context:
             code: object = root.invoke(context)
             return code if isinstance(code, int) else Exit.DONE
@@ -52,6 +53,15 @@ def _carry_out(words: list[str]) -> int:
     except RuntrueError as error:
         note(f"error: {_sentence(error)}")
         return exit_code_of(error)
+
+
+def _check_words(words: list[str]) -> None:
+    """Refuse what no database can hold: bytes that are no text arrive as lone surrogates."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{word!a} is not UTF-8 text") from None
 
 
 def _sentence(error: RuntrueError) -> str:

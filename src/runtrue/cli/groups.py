@@ -2,6 +2,7 @@
 
 import click
 
+from runtrue import __version__
 from runtrue.cli.options import database_option
 
 
@@ -14,7 +15,12 @@ class ModuleGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group()
+@click.group(
+    epilog="Exit codes: 0 done as asked (a request that is recorded too), 1 error, 2 usage or configuration, 3 not "
+    "found, 4 conflict, refused or too late, 5 the run failed, 6 the run was cancelled, 7 the wait timed out, 8 the run "
+    "waits for a person, 130 interrupted."
+)
+@click.version_option(__version__, prog_name="runtrue")
 @database_option
 def root() -> None:
     """Durable workflows that run true."""
@@ -32,7 +38,10 @@ def hold() -> None:
 
 @root.group(cls=ModuleGroup)
 def worker() -> None:
-    """Work on runs (`runtrue worker MODULE`), or list the workers."""
+    """Work on runs, or list the workers.
+
+    `runtrue worker MODULE` works on the runs of MODULE.
+    """
 
 
 @root.group()

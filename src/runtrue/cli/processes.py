@@ -27,8 +27,10 @@ DEV_LEASE_SECONDS = 3.0
 @click.argument("module", metavar="MODULE")
 @database_option
 def dev(*, module: str) -> int:
-    """Work on the runs of MODULE while you write it: as `worker`, with a short lease, and with the results of
-    steps read back from their recorded form, so that what a record loses shows on the first run.
+    """Work on the runs of MODULE while you write it.
+
+    As `worker`, but with a short lease, and with the results of steps read back from their recorded form, so that what
+    a record loses shows on the first run.
 
     MODULE is a file or a dotted module that holds an App, with `:name` where it holds several.
     """
@@ -41,7 +43,9 @@ def dev(*, module: str) -> int:
 @click.option("--lease", "lease_seconds", type=span, help="After so long without a sign of life others take the runs.")
 @database_option
 def run_worker(*, module: str, slots: int | None, lease_seconds: float | None) -> int:
-    """Work on the runs of MODULE until SIGTERM or Ctrl-C; `runtrue worker MODULE` is the same.
+    """Work on the runs of MODULE until SIGTERM or Ctrl-C.
+
+    `runtrue worker MODULE` is the same.
 
     MODULE is a file or a dotted module that holds an App, with `:name` where it holds several. When asked to end, the
     worker takes no new run, lets the steps in flight finish and gives its runs back; asked again, it leaves at once.

@@ -92,7 +92,10 @@ async def list_runs(
 @database_option
 @asynchronous
 async def show(*, run_id: str, output: str) -> int:
-    """Show all about one run: what it is, why it does not move, and what it can be asked."""
+    """Show all about one run.
+
+    What it is, why it does not move, and what it can be asked.
+    """
     async with connected() as service:
         (described,) = await describe(service, [await service.get(run_id)], time_text=local_text, payloads=True)
         if output == "json":
@@ -108,7 +111,10 @@ async def show(*, run_id: str, output: str) -> int:
 @database_option
 @asynchronous
 async def steps(*, run_id: str, output: str) -> int:
-    """List the recorded steps of a run and the attempts that failed, in the order of their recording."""
+    """List the recorded steps of a run.
+
+    The attempts that failed too, in the order of their recording.
+    """
     async with connected() as service:
         recorded, failed = await service.steps(run_id)
     if output == "table":
@@ -133,7 +139,10 @@ async def steps(*, run_id: str, output: str) -> int:
 @database_option
 @asynchronous
 async def events(*, run_id: str, after: int, output: str) -> int:
-    """List what happened to a run, in the order of the commits."""
+    """List what happened to a run.
+
+    Events, steps and failed attempts, in the order of the commits.
+    """
     async with connected() as service:
         found = await all_events(service, run_id, after)
     if output != "table":
@@ -163,7 +172,10 @@ async def all_events(service: Service, run_id: str, after: int) -> list[Event]:
 @database_option
 @asynchronous
 async def list_holds(*, run_id: str | None, closed_too: bool, output: str) -> int:
-    """List the open holds. `run resume` closes those of an operator, `run answer` those that ask for an answer."""
+    """List the open holds.
+
+    `run resume` closes those of an operator, `run answer` those that ask for an answer.
+    """
     async with connected() as service:
         if run_id is not None:
             await service.get(run_id, payloads=False)
@@ -186,7 +198,10 @@ async def list_holds(*, run_id: str | None, closed_too: bool, output: str) -> in
 @database_option
 @asynchronous
 async def list_workers(*, past_too: bool, output: str) -> int:
-    """List the workers that are alive, and what they are doing."""
+    """List the workers that are alive.
+
+    With what they hold and do.
+    """
     async with connected() as service:
         found = [worker for worker in await service.workers() if past_too or worker.status == "alive"]
         now = service.clock.now()

@@ -20,7 +20,7 @@ from runtrue.store.protocol import SchemaStatus
 @database_option
 @asynchronous
 async def migrate(*, output: str) -> int:
-    """Make the database if there is none, and bring its schema up to date."""
+    """Make the database, or bring its schema up to date."""
     async with connected(create=True) as service:
         return _print_schema(await service.store.migrate(), output)
 
@@ -30,7 +30,10 @@ async def migrate(*, output: str) -> int:
 @database_option
 @asynchronous
 async def status(*, output: str) -> int:
-    """Tell which database this is, which setting named it, and its schema."""
+    """Tell which database this is.
+
+    Where it is, which setting named it, and the version of its schema.
+    """
     async with connected() as service:
         return _print_schema(await service.store.schema_status(), output)
 
@@ -56,7 +59,10 @@ def _print_schema(found: SchemaStatus, output: str) -> int:
 @database_option
 @asynchronous
 async def doctor(*, output: str) -> int:
-    """Look for broken promises in the database, and for runs that stand still. Exit code 1 if a promise is broken."""
+    """Look for broken promises and for runs that stand still.
+
+    Exit code 1 if a promise is broken.
+    """
     async with connected() as service:
         report = await service.doctor()
     if output == "json":
@@ -88,7 +94,10 @@ async def doctor(*, output: str) -> int:
 @root.command()
 @database_option
 def demo() -> int:
-    """Show in under a minute what a run survives: a killed worker, a pause and a cancel, told by the database."""
+    """See what a run survives, in under a minute.
+
+    A worker killed in the middle, a pause and a cancel, told by the database as they happen.
+    """
     from runtrue.demo import run
 
     return run(database_flag())

@@ -24,7 +24,7 @@ from runtrue.cli.text import local_text, note, say, to_type
 from runtrue.cli.waiting import wait_until
 from runtrue.cli.wording import end_text, outcome_text
 from runtrue.errors import OutcomeUnknown, StoreBusy
-from runtrue.ids import new_request_id, new_run_id
+from runtrue.ids import check_id, new_request_id, new_run_id
 from runtrue.jsonform import dumps, outcome_body
 from runtrue.lifecycle import CLOSED_BY_ANSWER, TERMINAL, Status
 from runtrue.records import RunRecord
@@ -89,6 +89,8 @@ async def start(
     @order.json and --input - (standard input) hold a JSON object of all parameters.
     """
     _only_with_wait(wait=wait, timeout=timeout)
+    if version is not None:
+        check_id("the workflow version", version)
     values = read_inputs(inputs)
     async with connected() as service:
         options = StartOptions(
@@ -126,7 +128,9 @@ async def start(
 @database_option
 @asynchronous
 async def wait(*, run_id: str, wanted: str, timeout: float | None, output: str) -> int:
-    """Wait until a run has ended, or until it has the status that --for names.
+    """Wait for the end of a run.
+
+    Or until it has the status that --for names.
 
     Exit codes: 0 it is as asked; 5 it failed; 6 it was cancelled; 4 it ended in another way than asked; 7 the time is
     up; 8 it is paused and goes on only when a person says so.
@@ -176,7 +180,10 @@ def wait_code(status: Status, wanted: str) -> Exit:
 @timeout_option
 @asynchronous
 async def pause(*, run_id: str, reason: str, request_id: str, wait: bool, timeout: float | None, output: str) -> int:
-    """Pause a run: at once where no worker has it, else at its next step boundary."""
+    """Pause a run.
+
+    At once where no worker has it, else at its next step boundary.
+    """
     _only_with_wait(wait=wait, timeout=timeout)
     async with connected() as service:
         outcome = await _ask(
@@ -194,7 +201,10 @@ async def pause(*, run_id: str, reason: str, request_id: str, wait: bool, timeou
 @timeout_option
 @asynchronous
 async def cancel(*, run_id: str, reason: str, request_id: str, wait: bool, timeout: float | None, output: str) -> int:
-    """Cancel a run: at once where no worker has it, else at its next step boundary. The step in flight finishes."""
+    """Cancel a run.
+
+    At once where no worker has it, else at its next step boundary: the step in flight finishes.
+    """
     _only_with_wait(wait=wait, timeout=timeout)
     async with connected() as service:
         outcome = await _ask(
@@ -211,7 +221,10 @@ async def cancel(*, run_id: str, reason: str, request_id: str, wait: bool, timeo
 @click.option("--pause", "pause_id", help="Resume only if this is still the active pause.")
 @asynchronous
 async def resume(*, run_id: str, reason: str, request_id: str, pause_id: str | None, output: str) -> int:
-    """Let a paused run go on, or withdraw a pause request."""
+    """Let a paused run go on.
+
+    A pause that is only requested so far is withdrawn.
+    """
     async with connected() as service:
         outcome = await _ask(
             run_id,
@@ -226,7 +239,10 @@ async def resume(*, run_id: str, reason: str, request_id: str, pause_id: str | N
 @_request_options
 @asynchronous
 async def terminate(*, run_id: str, reason: str, request_id: str, output: str) -> int:
-    """End a run as cancelled now, also in the middle of a step; whatever its worker still sends is discarded."""
+    """End a run as cancelled now.
+
+    Also in the middle of a step; whatever its worker still sends is discarded.
+    """
     async with connected() as service:
         outcome = await _ask(
             run_id,
@@ -247,7 +263,10 @@ async def terminate(*, run_id: str, reason: str, request_id: str, output: str) -
 @database_option
 @asynchronous
 async def answer(*, run_id: str, hold_id: str, value: str, reason: str, request_id: str, output: str) -> int:
-    """Answer an open hold of a run; `runtrue hold list` shows which there are."""
+    """Answer an open hold of a run.
+
+    `runtrue hold list` shows which there are.
+    """
     async with connected() as service:
         outcome = await _ask(
             run_id,

@@ -29,7 +29,10 @@ EVENTS_SHOWN = 12
 @database_option
 @asynchronous
 async def watch(*, run_id: str) -> int:
-    """Follow a run until it has ended, or until Ctrl-C. Watching changes nothing."""
+    """Follow a run until it has ended.
+
+    Or until Ctrl-C. Watching changes nothing.
+    """
     async with connected() as service:
         if on_terminal():
             await _picture(service, run_id)
