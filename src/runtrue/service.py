@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from runtrue.clock import MICROSECOND, Clock
 from runtrue.errors import Conflict, NotFound, Refused
 from runtrue.ids import check_id, new_request_id, new_run_id
-from runtrue.lifecycle import Answer, Command, HoldKind, Status, available_actions
+from runtrue.lifecycle import (
+    CLOSED_BY_ANSWER,
+    CLOSED_BY_RESUME,
+    Answer,
+    Command,
+    HoldKind,
+    Status,
+    available_actions,
+)
 from runtrue.records import (
     AttemptRecord,
     CommandRecord,
@@ -307,11 +315,16 @@ class Service:
 
 
 def actions_for(status: Status, open_holds: Sequence[Hold]) -> tuple[str, ...]:
-    """The commands that would change something, as text; `answer` only where an open hold takes one."""
-    takes_answer = any(hold.kind is HoldKind.KEEPS_LOSING_ITS_WORKER for hold in open_holds)
-    return tuple(
-        command.value for command in available_actions(status) if command is not Command.ANSWER or takes_answer
-    )
+    """The commands that would change something, as text: `answer` only where an open hold takes one, and so on."""
+    open_kinds = {hold.kind for hold in open_holds if hold.closed_at is None}
+    idle: set[Command] = set()
+    if not open_kinds & set(CLOSED_BY_ANSWER):
+        idle.add(Command.ANSWER)
+    if status is Status.PAUSED and HoldKind.OPERATOR in open_kinds:
+        idle.add(Command.PAUSE)
+    if status is Status.PAUSED and open_kinds and not open_kinds & CLOSED_BY_RESUME:
+        idle.add(Command.RESUME)
+    return tuple(command.value for command in available_actions(status) if command not in idle)
 
 
 def default_actor() -> str:
