@@ -6,20 +6,21 @@ nothing may be blind.
 
 import ast
 import io
+import os
 import re
 import subprocess
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("src", "tests", "scripts", "examples", "benchmarks")
-TEXTS = ("*.md", "*.toml", "*.sql", "*.py", "Makefile", "run")
+TEXTS = (".md", ".toml", ".sql", ".py")
 LEFT_OUT = {".git", ".venv", ".bench", "__pycache__", "build", "dist", "node_modules"}
 
 Fault = tuple[int, str]
@@ -78,20 +79,23 @@ class Source:
         return self.name.startswith(places)
 
 
-def found(pattern: str) -> Iterator[Source]:
-    for path in sorted(ROOT.rglob(pattern)):
-        name = path.relative_to(ROOT)
-        if path.is_file() and not LEFT_OUT & set(name.parts):
-            yield Source(name.as_posix(), path.read_text(encoding="utf-8"))
+@cache
+def project() -> tuple[Source, ...]:
+    sources: list[Source] = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        paths = [Path(folder, file) for file in sorted(files) if file.endswith(TEXTS) or file in {"Makefile", "run"}]
+        sources += [Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return tuple(sources)
 
 
-def programs() -> Iterator[Source]:
-    return (source for source in found("*.py") if source.within(*PROGRAMS))
+def programs() -> list[Source]:
+    return [source for source in project() if source.name.endswith(".py") and source.within(*PROGRAMS)]
 
 
-def texts() -> Iterator[Source]:
+def texts() -> list[Source]:
     # This file names what it forbids.
-    return (s for pattern in TEXTS for s in found(pattern) if not s.within("tests/unit/test_tidy.py"))
+    return [source for source in project() if source.name != "tests/unit/test_tidy.py"]
 
 
 def up(node: ast.AST) -> ast.AST | None:
@@ -401,8 +405,22 @@ def test_the_project_has_none_of(check: Check):
 
 
 def test_the_checks_do_look_at_the_project():
-    seen = {source.name for source in programs()} | {source.name for source in texts()}
-    assert {"src/runtrue/lifecycle.py", "tests/conftest.py", "pyproject.toml", "Makefile", "docs/lifecycle.md"} <= seen
+    assert {"src/runtrue/lifecycle.py", "tests/conftest.py"} <= {source.name for source in programs()}
+    assert {"pyproject.toml", "Makefile", ".ci/run", "docs/lifecycle.md"} <= {source.name for source in texts()}
+
+
+def test_the_places_that_the_rules_page_names_exist():
+    page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "runtrue"
+    code = "".join(source.text for source in project() if source.within("src/runtrue/"))
+    named = [
+        name for where in re.findall(r"\*Where:\*(.*?)\n\n", page, re.DOTALL) for name in re.findall("`(.+?)`", where)
+    ]
+    assert len(named) > 40
+    paths = {name for name in named if re.search(r"/|\.py$", name)}
+    assert not [path for path in paths if not (package / path).exists()]
+    words = set(named) - paths - {".sql"}
+    assert not [word for word in words if not re.search(rf"\b{word}\b", code)]
 
 
 def test_importing_runtrue_does_not_load_what_only_some_need():
