@@ -145,7 +145,7 @@ def _is_json(value: Any) -> bool:
         return all(type(key) is str and _is_json(child) for key, child in items)
     if type(value) is list:
         return all(map(_is_json, cast("list[Any]", value)))
-    return value is None or type(value) in (str, int, float, bool)
+    return value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
 
 
 def _comes_back(value: object, back: object) -> str:

@@ -84,11 +84,11 @@ def round_trip(
     # Equality at the speed of C settles nearly all values; the walk finds out what differs, and whether it matters.
     if not (reader.equality_tells and equal(back, value)):
         try:
-            flaw = (not_finite(value) if b"null" in body else None) or loss(value, back, coerce=coerce)
+            flaw = loss(value, back, coerce=coerce)
         except RecursionError:
             raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}") from None
         if flaw:
-            raise NotEncodable(f"{what} cannot be recorded: {sentence(flaw)}")
+            raise NotEncodable(f"{what} cannot be recorded: {sentence(not_finite(value) or flaw)}")
     if len(body) >= 2 * DEPTH_MAX and too_deep(body):
         raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}")
     return body, back
@@ -156,8 +156,8 @@ def decode_arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     """What `encode_arguments` recorded, ready for `function(*args, **kwargs)`.
 
-    A parameter that has come since and has a default takes it. Raises NotDecodable, with the parameter's name, for
-    one that is recorded but gone, missing without a default, or of another type.
+    Whoever starts a run by name alone records just what was given: a parameter that is not there takes its default.
+    Raises NotDecodable, with the parameter's name, for one that is missing without a default, unknown or ill-typed.
     """
     recorded = cast("dict[str, msgspec.Raw]", decode(body, dict[str, msgspec.Raw], what=what))
     args: list[Any] = []
@@ -170,7 +170,7 @@ def decode_arguments(
         elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         else:
-            raise NotDecodable(f"{what}: no argument {name} was recorded, and the parameter has no default")
+            raise NotDecodable(f"{what}: argument {name} is missing; its parameters are {signature}")
         if parameter.kind is parameter.VAR_POSITIONAL:
             args.extend(value)
         elif parameter.kind is parameter.VAR_KEYWORD:
@@ -180,7 +180,7 @@ def decode_arguments(
         else:
             args.append(value)
     if recorded:
-        raise NotDecodable(f"{what}: {', '.join(recorded)} was recorded, but there is no such parameter any more")
+        raise NotDecodable(f"{what}: there is no parameter {', '.join(recorded)}; its parameters are {signature}")
     return args, kwargs
 
 
