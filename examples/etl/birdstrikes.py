@@ -17,7 +17,7 @@ import io
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from datetime import date
@@ -114,7 +114,7 @@ async def read(source: str) -> Extract:
     """Find out what is in the table: its digest, its rows, its partitions."""
     content = await asyncio.to_thread(unpack, source)
     rows = parse(content)
-    states = sorted({row["Origin State"] for row in rows})
+    states = sorted({row["Origin State"] for _, row in rows})
     return Extract(source, hashlib.sha256(content).hexdigest(), len(rows), states)
 
 
@@ -136,9 +136,8 @@ async def euros_for_a_dollar() -> float:
 @rt.step(raises=(SourceChanged,))
 async def load(extract: Extract, state: str, rate: float, warehouse: str, pace_seconds: float) -> Loaded:
     """Transform the good rows of one state and write them, all in one transaction of the warehouse."""
-    rows = await asyncio.to_thread(rows_of, extract)
-    good = ((number, row) for number, row, reason in checked_rows(rows) if not reason and row["Origin State"] == state)
-    strikes = [transform(number, row, rate) for number, row in good]
+    rows = await asyncio.to_thread(rows_of, extract, state)
+    strikes = [transform(number, row, rate) for number, row, reason in checked_rows(rows) if not reason]
     step = rt.this_step()
     await asyncio.to_thread(store_strikes, warehouse, strikes, step.idempotency_key, step.run_id, state)
     # Here, after the writing and before its record, is where a crash hurts most: what is written will be written again.
@@ -178,6 +177,7 @@ def ask_rates_service(call: int) -> float:
 
 # ---------------------------------------------------------------- rows
 Row = dict[str, str]
+Numbered = tuple[int, Row]
 
 
 @dataclass(frozen=True)
@@ -202,23 +202,26 @@ def unpack(source: str) -> bytes:
     return gzip.decompress(Path(source).read_bytes())
 
 
-def parse(content: bytes) -> list[Row]:
-    """Its rows, in order."""
-    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+def parse(content: bytes) -> list[Numbered]:
+    """Its rows, each with its place, from 1."""
+    return list(enumerate(csv.DictReader(io.StringIO(content.decode(), newline="")), start=1))
 
 
-def rows_of(extract: Extract) -> list[Row]:
-    """The rows of the table. Raises SourceChanged if it is not the one that was read at first."""
+def rows_of(extract: Extract, state: str | None = None) -> list[Numbered]:
+    """The rows of the table, or of one state. Raises SourceChanged if it is not the table that was read at first."""
     content = unpack(extract.source)
     if hashlib.sha256(content).hexdigest() != extract.sha256:
         raise SourceChanged(f"{extract.source} was changed after this run had read it; start a new run")
-    return parse(content)
+    return [(number, row) for number, row in parse(content) if state in (None, row["Origin State"])]
 
 
-def checked_rows(rows: Iterable[Row]) -> Iterator[tuple[int, Row, str]]:
-    """Each row with its place and what is wrong with it, empty where nothing is."""
+def checked_rows(rows: Iterable[Numbered]) -> Iterator[tuple[int, Row, str]]:
+    """Each row with its place and what is wrong with it, empty where nothing is.
+
+    One state by itself gives what the whole table gives, for a report that is entered twice has the same state.
+    """
     seen: set[tuple[str, ...]] = set()
-    for number, row in enumerate(rows, start=1):
+    for number, row in rows:
         values = tuple(row.values())
         yield number, row, "the same report as an earlier row" if values in seen else problem(row)
         seen.add(values)
@@ -278,7 +281,7 @@ CREATE TABLE IF NOT EXISTS rejects (record INTEGER PRIMARY KEY, reason TEXT NOT 
 
 
 @contextmanager
-def opened(warehouse: str) -> Iterator[sqlite3.Connection]:
+def opened(warehouse: str) -> Generator[sqlite3.Connection, None, None]:
     """The warehouse in one transaction: all of it is written, or nothing."""
     with closing(sqlite3.connect(warehouse, timeout=10)) as connection:
         connection.executescript(TABLES)

@@ -101,9 +101,9 @@ async def test_a_second_run_over_the_same_warehouse_doubles_no_row(app: rt.App, 
 
 def test_a_load_that_is_written_again_is_counted_and_doubles_no_row(tmp_path: Path):
     warehouse = str(tmp_path / "warehouse.db")
-    row = example.parse(example.unpack(example.SOURCE))[0]
+    number, row = example.parse(example.unpack(example.SOURCE))[0]
     for _ in range(2):
-        example.store_strikes(warehouse, [example.transform(1, row, 0.92)], "key-1", "run-1", "Louisiana")
+        example.store_strikes(warehouse, [example.transform(number, row, 0.92)], "key-1", "run-1", "Louisiana")
     assert example.stored(warehouse, "run-1")[0] == 1
     assert example.load_executions(warehouse, "run-1") == {"Louisiana": 2}
 

@@ -78,9 +78,9 @@ async def test_an_interrupted_demo_leaves_neither_workers_nor_open_runs(tmp_path
     assert [run.status for run in runs] == ["cancelled"]
 
 
-def test_a_database_that_is_no_file_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert demo.run("sqlite://") == 1
-    assert "give a path" in capsys.readouterr().err
+def test_a_database_that_is_no_file_is_refused():
+    with pytest.raises(rt.ConfigurationError, match="give it a file"):
+        demo.run("sqlite://")
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -2,13 +2,14 @@
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 
 from rich.console import Console
 
+from runtrue.config import database_url, location
 from runtrue.demo._screen import Screen
 from runtrue.demo._story import Pace, tell
+from runtrue.errors import ConfigurationError
 
 __all__ = ["Pace", "run"]
 
@@ -23,27 +24,25 @@ def run(database: str | None = None, *, pace: Pace | None = None) -> int:
     where it does not exist and only added to where it does; the example's own tables go to a second file beside it.
     Takes under a minute with the default pace. 0: everything that was told did happen; 1: something did not, or the
     database cannot be used, and the last lines say what; 130: interrupted, after the workers were ended and the runs
-    terminated.
+    terminated. Raises ConfigurationError for a database that is no file.
     """
+    path = database_path(database)
     screen = Screen(Console(highlight=False, markup=False, emoji=False, soft_wrap=True))
-    path = database_path(DATABASE if database is None else database)
-    if path is None:
-        print(f"runtrue demo: {database} is no file; its workers are processes, give a path", file=sys.stderr)
-        return 1
     try:
         return 0 if asyncio.run(_interruptible(path, pace or Pace(), screen)) else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        screen.note("interrupted; nothing of the demo is left running")
+        screen.note("interrupted: its workers are ended, its runs are terminated")
         return EXIT_INTERRUPTED
     finally:
         screen.close()
 
 
-def database_path(database: str) -> Path | None:
-    """The file behind a path or URL; None for a database that is no file."""
-    if database.startswith("sqlite:///"):
-        database = database.removeprefix("sqlite:///")
-    return Path(database).resolve() if database and "://" not in database and database != ":memory:" else None
+def database_path(database: str | None) -> Path:
+    """The absolute path of the file. Raises ConfigurationError for a database that is no file."""
+    url = database_url(DATABASE if database is None else database)
+    if not url.removeprefix("sqlite://"):
+        raise ConfigurationError("the demo's workers are processes, which share no memory; give it a file")
+    return Path(location(url))
 
 
 async def _interruptible(path: Path, pace: Pace, screen: Screen) -> bool:

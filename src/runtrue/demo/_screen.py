@@ -2,12 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from runtrue.lifecycle import TERMINAL
-from runtrue.records import Event, RunRecord
+from runtrue.clock import MICROSECOND
+from runtrue.lifecycle import TERMINAL, Status
+from runtrue.records import Event, Progress, RunRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -17,15 +18,17 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+        self._progress = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.fields[note]}"),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
+        self._seen: tuple[str, Status, Progress] | None = None
+        self._quarter = ("", 0)
         self._bar = self._progress.add_task("", total=1, note="", visible=False)
         self._progress.start()
 
@@ -55,21 +58,29 @@ class Screen:
         mark = ("  true   ", "green") if holds else ("  FALSE  ", "bold red")
         self.console.print(Text.assemble(mark, text))
 
-    def progress(self, label: str, run: RunRecord) -> None:
-        """Show how far the run is, as its row says."""
+    def progress(self, at: int, label: str, run: RunRecord) -> None:
+        """Show how far the run is, as its row says: a bar on a terminal, elsewhere a line at each quarter."""
         told = run.progress
+        if told is None or told.done is None or not told.total or (label, run.status, told) == self._seen:
+            return
+        self._seen = (label, run.status, told)
         self._progress.update(
             self._bar,
             description=f"{label} {run.status.value}",
-            completed=told.done or 0 if told else 0,
-            total=told.total if told else None,
-            note=told.note if told else "",
+            completed=told.done,
+            total=told.total,
+            note=told.note,
             visible=run.status not in TERMINAL,
+            refresh=True,
         )
+        quarter = (label, int(4 * told.done / told.total))
+        if not self.console.is_terminal and quarter > self._quarter:
+            self.fact(at, label, f"progress {told.done:g} of {told.total:g}: {told.note}")
+            self._quarter = quarter
 
     def no_progress(self) -> None:
         """Hide the bar: there is no run to watch."""
-        self._progress.update(self._bar, visible=False)
+        self._progress.update(self._bar, visible=False, refresh=True)
 
 
 def clock_time(at: int) -> str:
@@ -79,5 +90,27 @@ def clock_time(at: int) -> str:
 
 def event_text(event: Event) -> str:
     """An event in one line: its number, what happened and what was recorded with it."""
-    details = ", ".join(f"{name} {value}" for name, value in event.data.items() if value not in (None, ""))
-    return f"#{event.seq:<3} {event.type.replace('_', ' ')}" + (f": {details}" if details else "")
+    return f"#{event.seq:<3} {_happening(event)}"
+
+
+def _happening(event: Event) -> str:
+    told = dict(event.data)
+    match event.type:
+        case "step" if told["kind"] == "step":
+            seconds = (event.at - int(str(told["started_at"]))) / MICROSECOND
+            word = "failed for good" if told.get("failed") else "recorded"
+            return f"{word}: {told['name']}, attempt {told['attempt']}, {seconds:.2f} s"
+        case "attempt_failed":
+            again = clock_time(int(str(told["next_at"])))
+            return f"attempt {told['attempt']} of {told['name']} failed, the next at {again}"
+        case "step":
+            return f"recorded: {told['kind']}"
+        case _:
+            texts = [
+                f"{name.removesuffix('_at')} at {clock_time(value)}"
+                if name.endswith("_at") and isinstance(value, int)
+                else f"{name} {value}"
+                for name, value in told.items()
+                if value not in (None, "")
+            ]
+            return event.type.replace("_", " ") + (f": {', '.join(texts)}" if texts else "")

@@ -10,7 +10,7 @@ from runtrue.demo.etl.birdstrikes import load_executions
 from runtrue.explain import explain
 from runtrue.lifecycle import TERMINAL
 from runtrue.records import Event, RunRecord, WorkerRecord
-from runtrue.service import Service
+from runtrue.service import Outcome, Service
 
 LOOK_SECONDS = 0.02
 PATIENCE_SECONDS = 45.0
@@ -37,20 +37,31 @@ class Stage:
         self.screen.deed(now, text)
         return now
 
+    async def show_answer(self, outcome: Outcome) -> None:
+        """A line with the answer to a command, made by the transaction that met it; before it that one's events."""
+        await self.show_events(outcome.run_id)
+        met = "it is so" if outcome.done else "it is requested and comes at the next boundary"
+        doing = f", still running {outcome.in_flight.step}" if outcome.in_flight else ""
+        self.screen.fact(self.clock.now(), "answer", f"{met}: {outcome.status.value}{doing}")
+
     async def show_row(self, run_id: str) -> RunRecord:
-        """A line about what the run's row says now, and why the run does not move."""
-        run = await self.service.get(run_id)
+        """A line about what the run's row says now, and why the run does not move; before it what led there."""
+        run = await self.show_events(run_id)
         holds, workers = await self.service.holds(run_id), await self.service.workers()
         now = self.clock.now()
         why = explain(run, now=now, holds=holds, workers=workers)
         self.screen.fact(now, self.names[run_id], f"the row says {run.status.value}: {why}")
         return run
 
-    async def show_events(self, run_id: str) -> None:
-        """Print what was committed since the last look."""
-        for event in await self.service.events(run_id, after=self._shown.get(run_id, 0)):
+    async def show_events(self, run_id: str) -> RunRecord:
+        """Print what was committed since the last look, with the bar never behind the lines. Returns the row."""
+        events = await self.service.events(run_id, after=self._shown.get(run_id, 0))
+        run = await self.service.get(run_id)
+        self.screen.progress(self.clock.now(), self.names[run_id], run)
+        for event in events:
             self._shown[run_id] = event.seq
             self.screen.fact(event.at, self.names[run_id], event_text(event))
+        return run
 
     async def looks(self, run_id: str, expected: str) -> AsyncIterator[RunRecord]:
         """Show the run's events and yield its row, again and again.
@@ -59,11 +70,10 @@ class Stage:
         """
         patient_until = self.clock.steady() + PATIENCE_SECONDS
         while True:
-            run = await self.service.get(run_id)
-            await self.show_events(run_id)
-            self.screen.progress(self.names[run_id], run)
+            run = await self.show_events(run_id)
             yield run
             if run.status in TERMINAL or self.clock.steady() > patient_until:
+                await self.show_row(run_id)
                 raise Untrue(f"run {run_id} is {run.status.value}, and this was expected of it: {expected}")
             await self.clock.sleep(LOOK_SECONDS)
 
@@ -71,6 +81,7 @@ class Stage:
         """Show the run until its row is as `wish` wants it."""
         async for run in self.looks(run_id, expected):
             if wish(run):
+                await self.show_events(run_id)
                 return run
         raise AssertionError("looks() ends by an error only")
 

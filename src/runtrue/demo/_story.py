@@ -3,14 +3,13 @@
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from runtrue.client import Client
-
 from runtrue.clock import MICROSECOND, SystemClock
 from runtrue.demo import _account
 from runtrue.demo._crew import Crew
@@ -27,15 +26,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Pace:
-    """How long things take, in seconds, and during which of the 29 loads they happen."""
+    """How long things take, in seconds, and during which of the 29 loads they happen.
 
-    load_seconds: float = 0.4
+    The loads of the run that is cancelled are slow, so that its worker has time to tell which step it is in.
+    """
+
+    load_seconds: float = 0.3
+    slow_load_seconds: float = 2.0
     lease_seconds: float = 3.0
     paused_seconds: float = 1.5
     settle_seconds: float = 2.0
     kill_at: int = 7
     pause_at: int = 16
-    cancel_at: int = 3
+    cancel_at: int = 2
 
 
 async def tell(database: Path, pace: Pace, screen: Screen) -> bool:
@@ -52,11 +55,11 @@ async def tell(database: Path, pace: Pace, screen: Screen) -> bool:
                 stage = Stage(client.service, clock, screen, warehouse)
                 async with _nothing_left_running(stage):
                     await _hire_two(stage, crew)
-                    first = await _start(client, stage, "run A", pace)
+                    first = await _start(client, stage, "run A", pace.load_seconds, pace)
                     lost = await _kill_its_worker(stage, crew, first, pace)
                     await _pause_and_resume(stage, first, pace)
                     await _finish(stage, first)
-                    second = await _start(client, stage, "run B", pace)
+                    second = await _start(client, stage, "run B", pace.slow_load_seconds, pace)
                     await _cancel(stage, second, pace)
                 true = await _account.check(stage, first, lost, second)
         except (Untrue, RuntrueError, OSError) as broken:
@@ -94,14 +97,14 @@ async def _put_away_earlier_demos(stage: Stage) -> None:
         stage.screen.note(f"terminated {run.id}: left {run.status.value} by an earlier demo")
 
 
-async def _start(client: Client, stage: Stage, name: str, pace: Pace) -> str:
+async def _start(client: Client, stage: Stage, name: str, load_seconds: float, pace: Pace) -> str:
     local = (_EPOCH + timedelta(microseconds=stage.clock.now())).astimezone()
     run_id = f"demo-{local:%Y%m%d-%H%M%S}-{name[-1].lower()}"
     stage.deed(f"start {name}, {run_id}")
     await client.start(
         example.birdstrikes.options(id=run_id, tags=TAGS),
         warehouse=str(stage.warehouse),
-        pace_seconds=pace.load_seconds,
+        pace_seconds=load_seconds,
         settle_seconds=pace.settle_seconds,
     )
     stage.names[run_id] = name
@@ -117,13 +120,11 @@ async def _kill_its_worker(stage: Stage, crew: Crew, run_id: str, pace: Pace) ->
         raise Untrue(f"worker {owner.id} (pid {owner.pid}) has {run_id} and is none of this demo's; end it, try again")
     crew.kill(owner.pid)
     at = stage.deed(f"kill -9 {owner.pid}, which is worker {owner.id}")
-    await stage.show_events(run_id)
     run = await stage.show_row(run_id)
     owner = await stage.owner(run)
     left_seconds = (owner.lease_until - at) / MICROSECOND
-    stage.screen.fact(
-        at, "worker", f"{owner.id} is {owner.status} by its row, for its lease has {left_seconds:.1f} s left"
-    )
+    told = f"{owner.id} is dead and still {owner.status} by its row: its lease has {left_seconds:.1f} s left"
+    stage.screen.fact(stage.clock.now(), "worker", told)
     # The worker is dead, so what it has written and not recorded stays so until the next one does it again.
     unrecorded = await stage.unrecorded_loads(run_id)
     await stage.until(run_id, lambda now: now.worker_id not in (None, owner.id), "another worker has it")
@@ -136,7 +137,7 @@ async def _pause_and_resume(stage: Stage, run_id: str, pace: Pace) -> None:
     stage.screen.chapter(f"pause within step {step}")
     stage.deed("pause run A")
     outcome = await stage.service.pause(run_id, reason="the demo shows a pause")
-    stage.screen.note(_answer(outcome.done, outcome.status))
+    await stage.show_answer(outcome)
     await stage.show_row(run_id)
     await stage.until(run_id, lambda run: run.status is Status.PAUSED, "it is paused")
     before = await stage.show_row(run_id)
@@ -146,7 +147,7 @@ async def _pause_and_resume(stage: Stage, run_id: str, pace: Pace) -> None:
         raise Untrue(f"run {run_id} recorded something while it was paused")
     stage.deed("resume run A")
     outcome = await stage.service.resume(run_id, reason="the demo has shown it")
-    stage.screen.note(_answer(outcome.done, outcome.status))
+    await stage.show_answer(outcome)
 
 
 async def _finish(stage: Stage, run_id: str) -> None:
@@ -159,10 +160,14 @@ async def _finish(stage: Stage, run_id: str) -> None:
 
 async def _cancel(stage: Stage, run_id: str, pace: Pace) -> None:
     step = await stage.until_within_a_load(run_id, pace.cancel_at)
+    async for run in stage.looks(run_id, f"its worker tells that it is in {step}"):
+        told = await stage.service.in_flight(run)
+        if told is not None and told.step == step:
+            break
     stage.screen.chapter(f"cancel within step {step}")
     stage.deed("cancel run B")
     outcome = await stage.service.cancel(run_id, reason="the demo shows a cancel")
-    stage.screen.note(_answer(outcome.done, outcome.status))
+    await stage.show_answer(outcome)
     await stage.show_row(run_id)
     await stage.until(run_id, lambda run: run.status is Status.CANCELLED, "it is cancelled")
     await stage.show_row(run_id)
@@ -170,7 +175,7 @@ async def _cancel(stage: Stage, run_id: str, pace: Pace) -> None:
 
 
 @asynccontextmanager
-async def _nothing_left_running(stage: Stage) -> AsyncIterator[None]:
+async def _nothing_left_running(stage: Stage) -> AsyncGenerator[None, None]:
     """However the demo ends, its runs do not wait in the database for the next worker that comes by."""
     try:
         yield
@@ -178,10 +183,6 @@ async def _nothing_left_running(stage: Stage) -> AsyncIterator[None]:
         for run_id in stage.names:
             if (await stage.service.get(run_id, payloads=False)).status not in TERMINAL:
                 await stage.service.terminate(run_id, reason="the demo was interrupted")
-
-
-def _answer(done: bool, status: Status) -> str:  # noqa: FBT001  as the outcome says it
-    return f"              answer: {'done' if done else 'requested, at the next boundary'}; status {status.value}"
 
 
 def _near(path: Path) -> str:
