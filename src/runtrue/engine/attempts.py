@@ -57,7 +57,7 @@ class StepCall:
             execution.take_interrupt()
             if error is None:
                 try:
-                    body = codec.encode(result, what=f"the result of step {step.name}")
+                    body = codec.encode(result, step.result_type, what=f"the result of step {step.name}")
                 except CodecError as refused:
                     # The same value would be refused again: no further attempt.
                     error = refused

@@ -6,6 +6,7 @@ the ordinal of the call within it. A call at a recorded place returns the record
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
@@ -60,6 +61,7 @@ class Execution:
         """The run is not ours any more: nothing may be started, nothing will be recorded."""
         self.may_execute = host.may_execute
         self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._workflow = workflow
         self._host = host
         self._journal = journal
@@ -191,7 +193,8 @@ class Execution:
 
     def _completed(self, result: object) -> Finish:
         try:
-            return Finish(Status.COMPLETED, codec.encode(result, what=f"the result of {self._claimed.workflow}"))
+            what = f"the result of {self._claimed.workflow}"
+            return Finish(Status.COMPLETED, codec.encode(result, self._workflow.result_type, what=what))
         except CodecError as refused:
             return Finish(Status.FAILED, codec.encode_error(refused))
 
@@ -396,12 +399,9 @@ class Execution:
         return found
 
     def _check_task(self, call: str) -> None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        if task is not self.task:
-            where = "in another thread" if task is None else "in another asyncio task (create_task, gather, TaskGroup)"
+        here = threading.get_ident() == self._thread_id
+        if not here or asyncio.current_task(self._loop) is not self.task:
+            where = "in another asyncio task (create_task, gather, TaskGroup)" if here else "in another thread"
             raise WrongPlace(
                 f"{call} was called {where}; call and await it in the workflow function itself: only there its "
                 "place in the history is certain"
@@ -454,8 +454,7 @@ class Execution:
 
     async def _begin(self, call: str, *, live: bool) -> None:
         """What must be so before a call goes on: own task, fitting history; before a live one, all asked is done."""
-        if asyncio.current_task() is not self.task:
-            self._check_task(call)
+        self._check_task(call)
         if self._unwinding:
             raise Unwound
         self._in_code = False

@@ -203,8 +203,8 @@ class RunEffects:
 
     run_id: str
     epoch: int
-    steps: list[StepRecord] = field(default_factory=list[StepRecord])
-    attempts: list[AttemptRecord] = field(default_factory=list[AttemptRecord])
+    steps: Sequence[StepRecord] = ()
+    attempts: Sequence[AttemptRecord] = ()
     progress: Progress | None = None
     end: End | None = None
 
