@@ -115,7 +115,7 @@ CONTROL = re.compile(
 
 def sql_outside_the_store(source: Source) -> Iterator[Fault]:
     """SQL stands in the .sql files of the store. Its Python may manage transactions and triggers; nobody else may."""
-    if not source.within("src/") or source.within("src/runtrue/demo/"):
+    if not source.within("src/"):
         return
     forbidden = [STATEMENT] if source.within("src/runtrue/store/") else [STATEMENT, CONTROL]
     for node in source.nodes:
