@@ -275,8 +275,7 @@ def skipped_tests(source: Source) -> Iterator[Fault]:
 # ---------------------------------------------------------------- text
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 ELSEWHERE = re.compile(
-    r"\brules? \d+\b|\b(RULES|DESIGN|STYLE)\.md\b|\bsection \d+\b|(?<![\w.])/work/|(?<!\w)/?shared/|\.library\b",
-    re.IGNORECASE,
+    r"\b[Rr]ules? \d+\b|\b(RULES|DESIGN|STYLE)\.md\b|\b[Ss]ection \d+\b|(?<![\w.])/work/|(?<!\w)/?shared/|\.library\b"
 )
 ONE_L = re.compile(r"\bcancel(ed|ing)\b", re.IGNORECASE)
 
@@ -386,7 +385,7 @@ PLANTED: list[tuple[Check, str, str, bool]] = [
     (words_that_mean_nothing_in_a_clone, ENGINE, "# as in DESIGN.md", True),
     (words_that_mean_nothing_in_a_clone, ENGINE, "path = '/work/main'", True),
     (words_that_mean_nothing_in_a_clone, ENGINE, "# ../shared/api", True),
-    (words_that_mean_nothing_in_a_clone, ENGINE, "# the release rule; 7 rules; network/shared memory", False),
+    (words_that_mean_nothing_in_a_clone, ENGINE, "# docs/rules.md; 7 rules; network/shared memory", False),
     (cancelled_with_one_l, ENGINE, "# the run is canceled", True),
     (cancelled_with_one_l, ENGINE, "# the run is cancelled", False),
 ]
