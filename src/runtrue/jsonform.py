@@ -130,7 +130,7 @@ def event_body(event: Event) -> Json:
         "seq": event.seq,
         "at": utc_text(event.at),
         "type": event.type,
-        "data": dict(event.data),
+        "data": {name: _readable(name, value) for name, value in event.data.items()},
     }
 
 
@@ -216,6 +216,11 @@ def error_body(body: bytes | None) -> Mapping[str, str] | None:
 
 def _time_or_none(at: int | None) -> str | None:
     return None if at is None else utc_text(at)
+
+
+def _readable(name: str, value: object) -> object:
+    """Times within an event's data are times of the JSON form too."""
+    return utc_text(value) if name.endswith("_at") and isinstance(value, int) else value
 
 
 def _request_body(run: RunRecord) -> Json | None:

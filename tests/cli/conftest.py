@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.making import make, with_store
 
 from runtrue.cli import main
 from runtrue.lifecycle import Status
-from tests.cli.making import make, with_store
 
 COMMAND = [sys.executable, "-m", "runtrue"]
 
@@ -73,7 +73,12 @@ def command(here: Path) -> Runtrue:
     def run(*words: str, stdin: str | bytes = "", **environment: str) -> Result:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         done = subprocess.run(
-            [*COMMAND, *words], input=given, capture_output=True, env={**os.environ, **environment}, timeout=60, check=False
+            [*COMMAND, *words],
+            input=given,
+            capture_output=True,
+            env={**os.environ, **environment},
+            timeout=60,
+            check=False,
         )
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 

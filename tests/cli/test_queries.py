@@ -5,9 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from runtrue.lifecycle import Command, HoldKind, Status
-from runtrue.store.protocol import ParkBlocked, RunEffects
 from tests.cli.conftest import Runtrue
 from tests.cli.making import (
     CLOCK,
@@ -23,6 +20,9 @@ from tests.cli.making import (
     step,
     with_store,
 )
+
+from runtrue.lifecycle import Command, HoldKind, Status
+from runtrue.store.protocol import ParkBlocked, RunEffects
 
 ARun = Callable[[Status], str]
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Runtrue
+from tests.cli.making import with_store
 
 from runtrue.errors import OutcomeUnknown
 from runtrue.service import Service
-from tests.cli.conftest import Runtrue
-from tests.cli.making import with_store
 
 
 def started(runtrue: Runtrue, *words: str) -> dict:
@@ -45,7 +45,14 @@ def test_only_the_id_for_scripts(runtrue: Runtrue, database: Path) -> None:
 
 
 def test_inputs_are_text_or_json_by_name(runtrue: Runtrue, database: Path) -> None:
-    given = ["city=Lyon", "empty=", "formula=a=b", "n:=10", "big:=12345678901234567890123", 'order:={"items": [1.5, null]}']
+    given = [
+        "city=Lyon",
+        "empty=",
+        "formula=a=b",
+        "n:=10",
+        "big:=12345678901234567890123",
+        'order:={"items": [1.5, null]}',
+    ]
     body = started(runtrue, *(word for text in given for word in ("--input", text)))
     assert body["input"] == {
         "city": "Lyon",
@@ -119,7 +126,9 @@ def test_nonsense_input_is_refused_before_a_run_exists(
     ],
     ids=lambda words: " ".join(words)[:30].encode("unicode_escape").decode(),
 )
-def test_an_option_that_cannot_be_is_a_matter_of_usage(runtrue: Runtrue, database: Path, words: tuple[str, str]) -> None:
+def test_an_option_that_cannot_be_is_a_matter_of_usage(
+    runtrue: Runtrue, database: Path, words: tuple[str, str]
+) -> None:
     told = runtrue("run", "start", "fulfil", *words)
     assert (told.code, told.out) == (2, "")
     assert "\x1b" not in told.err

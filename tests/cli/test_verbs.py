@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Runtrue
+from tests.cli.making import make, make_held, report_in_flight, with_store
 
 from runtrue.errors import OutcomeUnknown, StoreBusy
 from runtrue.lifecycle import TABLE, Answer, Command, HoldKind, Status
 from runtrue.service import Service
-from tests.cli.conftest import Runtrue
-from tests.cli.making import make, make_held, report_in_flight, with_store
 
 ARun = Callable[[Status], str]
 S = Status
@@ -34,11 +34,20 @@ SAID: dict[tuple[str, Status], str] = {
     ("resume", S.FAILED): "a finished run never changes",
     ("resume", S.CANCELLED): "a finished run never changes",
     ("cancel", S.PENDING): "cancelled: run {id} is cancelled",
-    ("cancel", S.RUNNING): "cancel requested: run {id} is still with its worker; it is cancelled at the next step boundary",
+    (
+        "cancel",
+        S.RUNNING,
+    ): "cancel requested: run {id} is still with its worker; it is cancelled at the next step boundary",
     ("cancel", S.WAITING): "cancelled: run {id} is cancelled",
-    ("cancel", S.PAUSING): "cancel requested: run {id} is still with its worker; it is cancelled at the next step boundary",
+    (
+        "cancel",
+        S.PAUSING,
+    ): "cancel requested: run {id} is still with its worker; it is cancelled at the next step boundary",
     ("cancel", S.PAUSED): "cancelled: run {id} is cancelled",
-    ("cancel", S.CANCELLING): "cancel requested already: run {id} is still with its worker; it is cancelled at the next",
+    (
+        "cancel",
+        S.CANCELLING,
+    ): "cancel requested already: run {id} is still with its worker; it is cancelled at the next",
     ("cancel", S.COMPLETED): "a finished run never changes",
     ("cancel", S.FAILED): "a finished run never changes",
     ("cancel", S.CANCELLED): "cancelled already: run {id} is cancelled; nothing was changed",

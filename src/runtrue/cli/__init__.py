@@ -30,16 +30,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _carry_out(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python would try to write the rest at exit and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return Exit.BROKEN_PIPE
+    except OSError as error:  # a full disk behind stdout, most likely; the database's own errors are StoreErrors
+        _give_up_stdout()
+        note(f"error: {error}")
+        return Exit.ERROR
     return code
+
+
+def _give_up_stdout() -> None:
+    """What is still to be written goes nowhere; Python would try it again at exit, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _carry_out(words: list[str]) -> int:
     try:
         _check_words(words)
-        with root.make_context("runtrue", words) as context:
+        # None leaves it to click: colours on a terminal only.
+        with root.make_context("runtrue", words, color=False if os.environ.get("NO_COLOR") else None) as context:
             code: object = root.invoke(context)
             return code if isinstance(code, int) else Exit.DONE
     except click.exceptions.Exit as ending:

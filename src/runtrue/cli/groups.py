@@ -16,9 +16,9 @@ class ModuleGroup(click.Group):
 
 
 @click.group(
-    epilog="Exit codes: 0 done as asked (a request that is recorded too), 1 error, 2 usage or configuration, 3 not "
-    "found, 4 conflict, refused or too late, 5 the run failed, 6 the run was cancelled, 7 the wait timed out, 8 the run "
-    "waits for a person, 130 interrupted."
+    epilog="Exit codes: 0 done as asked (a request that is recorded too), 1 error, 2 usage or configuration, "
+    "3 not found, 4 conflict, refused or too late, 5 the run failed, 6 the run was cancelled, 7 the wait timed out, "
+    "8 the run waits for a person, 130 interrupted."
 )
 @click.version_option(__version__, prog_name="runtrue")
 @database_option

@@ -14,6 +14,7 @@ import click
 from runtrue.client import Client
 from runtrue.clock import MICROSECOND
 from runtrue.config import Setting, resolve_database
+from runtrue.errors import ConfigurationError
 from runtrue.jsonform import parse_cursor
 from runtrue.service import Service
 
@@ -81,6 +82,8 @@ def database_option(function: Function) -> Function:
     """`--database` may stand before the command or after it; the last one wins."""
 
     def remember(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value == "":  # an unset variable of a script must not lead to another database
+            raise click.BadParameter("the database is empty text; give a file or a URL such as sqlite:///runs.db")
         if value is not None:
             context.find_root().obj = value
 
@@ -130,7 +133,18 @@ def database_flag() -> str | None:
 
 def database_setting() -> Setting:
     """The database that this command works on, and which setting said so."""
-    return resolve_database(database_flag())
+    setting = resolve_database(database_flag())
+    check_lasting(setting)
+    return setting
+
+
+def check_lasting(setting: Setting) -> None:
+    """Raise ConfigurationError for a database in memory: what a command does there is gone when it ends."""
+    if setting.value == "sqlite://":
+        raise ConfigurationError(
+            f"the database is in memory ({setting.source}) and gone with this process; "
+            "give a file, such as --database runtrue.db"
+        )
 
 
 @asynccontextmanager

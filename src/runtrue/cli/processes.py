@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import traceback
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import click
 from runtrue.app import App, load_app
 from runtrue.cli.exits import Exit
 from runtrue.cli.groups import root, worker
-from runtrue.cli.options import database_flag, database_option, span
+from runtrue.cli.options import check_lasting, database_flag, database_option, database_setting, span
 from runtrue.cli.text import note
 from runtrue.config import location
 from runtrue.errors import ConfigurationError, RuntrueError
@@ -62,9 +63,10 @@ def _serve(module: str, *, slots: int | None, lease_seconds: float | None, copie
         if isinstance(error, KeyboardInterrupt):
             raise
         raise click.ClickException(f"{module} cannot be imported:\n{_users_traceback(error)}") from None
-    flag = database_flag()
+    setting = app.database if database_flag() is None else database_setting()
+    check_lasting(setting)
     app = app.with_settings(
-        database=flag,
+        database=setting.value,
         slots=slots,
         lease=lease_seconds,
         copies_results=copies_results,
@@ -75,7 +77,7 @@ def _serve(module: str, *, slots: int | None, lease_seconds: float | None, copie
         raise ConfigurationError(f"the App in {module} has no workflow to work on; write rt.App(workflows=[...])")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     note(f"working on {', '.join(serves)}; Ctrl-C ends it")
-    note(f"database: {location(app.database.value)} ({'--database' if flag else app.database.source})")
+    note(f"database: {location(setting.value)} ({setting.source})")
     return asyncio.run(_until_drained(app))
 
 
@@ -90,23 +92,24 @@ def _users_traceback(error: BaseException) -> str:
 
 
 async def _until_drained(app: App) -> int:
-    """Serve until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once."""
+    """Work until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once."""
     loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(app.serve())
+    asked = asyncio.Event()
     heard: list[signal.Signals] = []
 
     def hear(sign: signal.Signals) -> None:
         heard.append(sign)
         if len(heard) > 1:
-            serving.cancel()
-            return
+            note("left at once; other workers take the runs when the lease has run out")
+            sys.stderr.flush()
+            # Nothing is lost by it: what is recorded is committed, and what is not is done again, as after a crash.
+            os._exit(Exit.INTERRUPTED)
         note(f"{sign.name}: takes no new runs, lets the steps in flight finish; again to leave at once")
-        app.request_drain()
+        asked.set()
 
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, hear, sign)
-    try:
-        await serving
-    except asyncio.CancelledError:
-        note("left at once; the runs go on in another worker when the lease has run out")
+    async with app:
+        note(f"ready, as worker {app.worker_id}")
+        await asked.wait()
     return Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE

@@ -38,11 +38,17 @@ EVENTS_PER_PAGE = 1_000
 
 
 @run.command("list")
-@click.option("--status", "statuses", type=click.Choice([status.value for status in Status]), multiple=True)
+@click.option(
+    "--status",
+    "statuses",
+    type=click.Choice([status.value for status in Status]),
+    multiple=True,
+    help="Only runs with this status; may be given several times.",
+)
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--tag", "tags", type=tag, multiple=True, metavar="KEY=VALUE", help="Only runs with all of these tags.")
 @click.option("--since", type=moment, help="Only runs made since then: a time, or how long ago, such as 2h.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many at most.")
 @click.option("--cursor", "before", type=cursor, help="Where the page before this one ended.")
 @output_option("table", "json", "jsonl", "id")
 @database_option

@@ -122,7 +122,9 @@ async def start(
 # ---------------------------------------------------------------- wait
 @run.command("wait")
 @run_argument
-@click.option("--for", "wanted", type=click.Choice(_WAIT_FOR), default="finished", show_default=True)
+@click.option(
+    "--for", "wanted", type=click.Choice(_WAIT_FOR), default="finished", show_default=True, help="What to wait for."
+)
 @timeout_option
 @output_option("table", "json", "id")
 @database_option

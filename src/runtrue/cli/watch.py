@@ -1,6 +1,8 @@
 """`runtrue run watch`: a run as it goes on. A live picture on a terminal, one line for each change elsewhere."""
 
+import sys
 from collections import deque
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,12 @@ from runtrue.cli.groups import run
 from runtrue.cli.options import asynchronous, connected, database_option, run_argument
 from runtrue.cli.queries import all_events
 from runtrue.cli.tables import event_line, progress_text
-from runtrue.cli.text import STATUS_STYLES, clean, local_text, on_terminal, say
+from runtrue.cli.text import STATUS_STYLES, clean, local_text, local_time_of_day, on_terminal, say
 from runtrue.cli.waiting import rows
 from runtrue.cli.wording import end_text
 from runtrue.explain import span_text
 from runtrue.lifecycle import TERMINAL
-from runtrue.records import Event
+from runtrue.records import Event, InFlight, RunRecord
 from runtrue.service import Service
 
 if TYPE_CHECKING:
@@ -43,8 +45,9 @@ async def watch(*, run_id: str) -> int:
 
 
 async def _lines(service: Service, run_id: str) -> None:
-    """One line for each event, and one where the progress or the reason to stand still is another."""
-    seen, told = 0, ""
+    """One line for each event, each progress, and each step that the worker reports as still running."""
+    seen = 0
+    told: set[tuple[object, ...]] = set()
     async with aclosing(rows(service, run_id)) as changes:
         async for row in changes:
             for event in await all_events(service, run_id, seen):
@@ -52,20 +55,21 @@ async def _lines(service: Service, run_id: str) -> None:
                 seen = event.seq
             if row.status in TERMINAL and seen >= row.event_seq:
                 return
-            (described,) = await describe(service, [row], time_text=local_text, payloads=False)
-            line = _standing(described)
-            if line != told:
-                say(line)
-                told = line
+            in_flight = await service.in_flight(row)
+            for at, text, mark in _standing(row, in_flight):
+                if mark not in told:
+                    say(f"{local_time_of_day(at)}        {text}")
+                    told.add(mark)
+            sys.stdout.flush()  # a pipe's reader is not to wait until the buffer is full
 
 
-def _standing(described: Described) -> str:
-    """What is so now, without what changes by the second."""
-    row = described.run
-    parts = [row.status.value, progress_text(row.progress)]
-    if described.in_flight is not None:
-        parts.append(f"step {described.in_flight.step} (attempt {described.in_flight.attempt})")
-    return ": ".join(part for part in parts if part)
+def _standing(row: RunRecord, in_flight: InFlight | None) -> Iterator[tuple[int, str, tuple[object, ...]]]:
+    """What goes on between two events: since when, in words, and what makes it another."""
+    if row.progress is not None:
+        yield row.progress.at, f"progress: {progress_text(row.progress)}", ("progress", row.progress.at)
+    if in_flight is not None:
+        name, number, since = in_flight.step, in_flight.attempt, in_flight.since
+        yield since, f"step {name} is running (attempt {number})", ("step", name, number, since)
 
 
 async def _picture(service: Service, run_id: str) -> None:

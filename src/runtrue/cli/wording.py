@@ -1,6 +1,6 @@
 """What a command says about its outcome. Nothing here says more than the committed row did."""
 
-from runtrue.cli.text import to_type
+from runtrue.cli.text import local_text, to_type
 from runtrue.explain import error_text, explain, span_text, step_text
 from runtrue.jsonform import dumps, payload
 from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, Status
@@ -81,10 +81,37 @@ def end_text(run: RunRecord) -> str:
 
 
 def event_text(event: Event) -> str:
-    """An event in a few words: its type, and what it holds as `name value`."""
-    data = {name: value for name, value in event.data.items() if value not in (None, "")}
-    details = ", ".join(
-        f"{name} {value if isinstance(value, str) else dumps(value, indent=None)}" for name, value in data.items()
-    )
+    """An event in a few words: what happened, to what, by whom and why."""
+    told = {name: value for name, value in event.data.items() if value not in (None, "", False)}
     words = event.type.replace("_", " ")
-    return f"{words}: {details}" if details else words
+    if event.type in ("step", "attempt_failed"):
+        return _step_event(words, event)
+    details = [f"{_LABELS.get(name, name)} {_value_text(name, value)}" for name, value in told.items()]
+    return f"{words}: {', '.join(details)}" if details else words
+
+
+_LABELS = {"worker": "on", "ready_at": "until", "cause": "because", "hold_id": "hold", "pause_id": "pause"}
+
+
+def _step_event(words: str, event: Event) -> str:
+    data = event.data
+    kind, number = data.get("kind", "step"), data.get("attempt", 1)
+    name = str(data.get("name", "")) if kind == "step" else str(kind)
+    parts: list[str] = []
+    if number != 1 or words != "step":
+        parts.append(f"attempt {number}")
+    since = data.get("started_at")
+    if kind == "step" and isinstance(since, int):
+        parts.append(span_text(event.at - since))
+    for key, label in (("wake_at", "until"), ("next_at", "again at")):
+        if isinstance(at := data.get(key), int):
+            parts.append(f"{label} {local_text(at)}")
+    what = "failed" if data.get("failed") or words != "step" else "completed"
+    details = f" ({', '.join(parts)})" if parts else ""
+    return f"step {name} {what}{details}" if kind == "step" else f"{name}{details}"
+
+
+def _value_text(name: str, value: object) -> str:
+    if name.endswith("_at") and isinstance(value, int):
+        return local_text(value)
+    return value.replace("_", " ") if name == "cause" and isinstance(value, str) else str(value)

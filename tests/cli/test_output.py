@@ -1,0 +1,137 @@
+"""What reaches the terminal, the pipe and the file: no colours off a terminal, no tracebacks, no orders to it."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import COMMAND, Runtrue
+from tests.cli.making import CLOCK, make, with_store
+
+import runtrue as rt
+from runtrue.lifecycle import Status
+from runtrue.store.protocol import NewRun
+
+
+def on_a_terminal(*words: str, **environment: str) -> tuple[int, str]:
+    """Run the command with a terminal as its stdout; its exit code and what the terminal got."""
+    master, slave = pty.openpty()
+    settings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", **environment}
+    process = subprocess.Popen([*COMMAND, *words], stdout=slave, stderr=slave, stdin=slave, env=settings)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 65_536)
+        except OSError:  # Linux tells the end of a terminal this way
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    return process.wait(60), shown.decode()
+
+
+def test_colours_are_for_terminals_only(command: Runtrue, a_run, database: Path) -> None:
+    a_run(Status.FAILED)
+    for words in (("run", "list"), ("run", "show", "run-failed"), ("run", "watch", "run-failed")):
+        told = command(*words)
+        assert (told.code, told.err) == (0, "")
+        assert "\x1b" not in told.out
+        code, shown = on_a_terminal(*words)
+        assert code == 0
+        assert "\x1b[" in shown
+        assert "run-failed" in shown
+
+
+def test_a_terminal_without_colours_gets_none(a_run, database: Path) -> None:
+    a_run(Status.FAILED)
+    for words in (("run", "list"), ("run", "show", "run-failed")):
+        _, shown = on_a_terminal(*words, NO_COLOR="1")
+        assert "\x1b[3" not in shown
+
+
+def test_recorded_text_cannot_command_a_terminal(command: Runtrue, database: Path) -> None:
+    reason = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnol"
+    with_store(database, lambda store: make(store, "a", Status.PENDING))
+    assert command("run", "pause", "a", "--reason", reason).code == 0
+    for words in (("run", "list"), ("run", "show", "a"), ("run", "events", "a"), ("hold", "list")):
+        for form in ("table", "json"):
+            told = command(*words, "-o", form)
+            assert not set("\x1b\x07\x9b") & set(told.out)
+        _, shown = on_a_terminal(*words)
+        assert "\x1b]0;owned" not in shown
+        assert "\x1b[2J" not in shown
+        assert "\u202e" not in shown
+    assert command("run", "show", "a", "-o", "json").json["holds"][0]["reason"] == reason
+
+
+def test_markup_in_recorded_text_is_shown_as_it_is(database: Path) -> None:
+    with_store(database, lambda store: make(store, "[red]x[/red]", Status.PENDING))
+    _, shown = on_a_terminal("run", "list")
+    assert "[red]x[/red]" in shown
+
+
+def test_a_reader_that_goes_away_is_left_quietly(database: Path) -> None:
+    async def many(store):
+        await store.start([NewRun(f"run-{n:04}", "fulfil", "1", b"{}", CLOCK.now()) for n in range(1_000)])
+
+    with_store(database, many)
+    process = subprocess.Popen(
+        [*COMMAND, "run", "list", "--limit", "1000", "-o", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().startswith(b'{"id": "run-')
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_an_error_not_a_silent_success(database: Path) -> None:
+    with_store(database, lambda store: make(store, "a", Status.PENDING))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, "run", "list"], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_the_module_and_the_script_are_the_same_command(here: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "runtrue", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"runtrue, version {rt.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [(), ("run",), ("nonsense",), ("run", "kill", "x"), ("run", "show"), ("--nonsense",)])
+def test_what_is_no_command_is_a_matter_of_usage(runtrue: Runtrue, words: tuple[str, ...]) -> None:
+    told = runtrue(*words)
+    assert (told.code, told.out) == (2, "")
+    assert "Usage: runtrue" in told.err
+
+
+def test_help_goes_to_stdout_and_names_the_exit_codes(runtrue: Runtrue) -> None:
+    told = runtrue("--help")
+    assert (told.code, told.err) == (0, "")
+    assert "8 the run waits for a person" in " ".join(told.out.split())
+
+
+def test_every_option_of_every_command_is_documented() -> None:
+    import click
+
+    from runtrue.cli import root
+
+    def commands(group: click.Group) -> list[click.Command]:
+        found: list[click.Command] = []
+        for command in group.commands.values():
+            found += [command, *(commands(command) if isinstance(command, click.Group) else [])]
+        return found
+
+    for command in commands(root):
+        assert command.help, command.name
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{command.name} {parameter.name}"

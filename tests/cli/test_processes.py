@@ -1,0 +1,310 @@
+"""The real command and a real worker beside it: what is said while a step runs, and what is said when it is a fact."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import COMMAND, Runtrue
+from tests.cli.gate import MODULE, Gate, open_gate
+
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    with open_gate() as gate:
+        yield gate
+
+
+@pytest.fixture
+def spawn(here: Path, gate: Gate) -> Iterator[Spawn]:
+    """Start a command as a process; whatever is left at the end is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> "subprocess.Popen[str]":
+        environment = {**os.environ, "GATE_PORT": str(gate.port)}
+        process = subprocess.Popen(
+            [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def worker(here: Path, spawn: Spawn) -> "subprocess.Popen[str]":
+    """A worker on the gate's workflows; returns once its database is there."""
+    (here / "shop.py").write_text(MODULE)
+    process = spawn("worker", "shop.py", "--lease", "2")
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).startswith("ready, as worker "):
+        assert line, "the worker ended"
+    return process
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def start(runtrue: Runtrue, workflow: str, *words: str) -> str:
+    told = runtrue("run", "start", workflow, *words, "-o", "id")
+    assert told.code == 0, told
+    return told.out.strip()
+
+
+# ---------------------------------------------------------------- verbs that wait
+def test_cancel_says_cancelled_only_when_the_row_does(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    cancel = spawn("run", "cancel", run_id, "--reason", "not wanted", "--wait")
+    assert cancel.stderr is not None
+    said = cancel.stderr.readline()
+    assert said.startswith(f"cancel requested: run {run_id} is still ")
+    assert said.endswith("; it is cancelled at the next step boundary\n")
+    assert runtrue("run", "show", run_id, "-o", "json").json["status"] == "cancelling"
+    step.let_pass()
+    code, out, err = ended(cancel)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"cancelled: run {run_id} after ")
+    assert "(not wanted)" in out
+    assert gate.nobody_came()
+
+
+def test_pause_waits_for_the_boundary_and_resume_goes_on_from_there(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    pause = spawn("run", "pause", run_id, "--wait")
+    assert pause.stderr is not None
+    assert pause.stderr.readline().startswith(f"pause requested: run {run_id} is still ")
+    step.let_pass("one")
+    assert ended(pause) == (0, f"paused: run {run_id}\n", "")
+    assert runtrue("run", "wait", run_id).code == 8
+    assert runtrue("run", "resume", run_id).code == 0
+    gate.arrival("second").let_pass("two")
+    told = runtrue("run", "wait", run_id)
+    assert told.code == 0
+    assert 'with the result ["one", "two"]' in told.out
+
+
+def test_a_pause_that_is_withdrawn_while_it_is_waited_for_is_a_conflict(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    pause = spawn("run", "pause", run_id, "--wait")
+    assert pause.stderr is not None
+    pause.stderr.readline()
+    told = runtrue("run", "resume", run_id)
+    assert told.out == f"the pause request is withdrawn: run {run_id} is running\n"
+    code, out, err = ended(pause)
+    assert (code, out) == (4, f"running: run {run_id}\n")
+    assert err == f"run {run_id} is running, not paused as asked\n"
+    step.let_pass()
+
+
+def test_a_run_that_ends_before_it_pauses_is_a_conflict_for_who_waits(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    run_id = start(runtrue, "once")
+    step = gate.arrival("first")
+    pause = spawn("run", "pause", run_id, "--wait")
+    assert pause.stderr is not None
+    pause.stderr.readline()
+    step.let_pass()
+    code, out, err = ended(pause)
+    # The boundary after the last step may still pause the run before it returns; then it is paused as asked.
+    assert (code, out.split(":")[0]) in ((4, "completed"), (0, "paused"))
+    assert ("not paused as asked" in err) == (code == 4)
+
+
+def test_terminate_ends_a_run_in_the_middle_of_a_step(runtrue: Runtrue, worker: object, gate: Gate) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    told = runtrue("run", "terminate", run_id)
+    assert told.code == 0
+    assert told.out == f"terminated: run {run_id} is cancelled; whatever its worker still sends is discarded\n"
+    step.let_pass()
+    assert runtrue("run", "wait", run_id).code == 6
+    assert runtrue("run", "steps", run_id, "-o", "json").json == []
+
+
+# ---------------------------------------------------------------- start and watch
+def test_a_start_that_waits_leaves_with_the_end_of_the_run(runtrue: Runtrue, worker: object) -> None:
+    told = runtrue("run", "start", "fails", "--wait")
+    assert told.code == 5
+    assert told.out.endswith(": ValueError: no such order\n")
+    told = runtrue("run", "start", "fails", "--input", "message:=17", "--wait", "-o", "json")
+    assert told.code == 5
+    assert "message" in told.json["error"]["message"]
+
+
+def test_a_start_that_waits_no_longer_than_asked_leaves_the_run_alone(
+    runtrue: Runtrue, worker: object, gate: Gate
+) -> None:
+    told = runtrue("run", "start", "once", "--id", "slow", "--wait", "--timeout", "0")
+    assert told.code == 7
+    assert "it goes on, only the wait has ended" in told.err
+    gate.arrival("first").let_pass("done")
+    assert runtrue("run", "wait", "slow").code == 0
+
+
+def test_watch_prints_a_line_for_each_change_and_ends_with_the_run(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    watch = spawn("run", "watch", run_id)
+    assert watch.stdout is not None
+    assert "created: by " in watch.stdout.readline()
+    assert "claimed: on w-" in watch.stdout.readline()
+    step.let_pass("one")
+    gate.arrival("second").let_pass("two")
+    code, out, err = ended(watch)
+    assert (code, err) == (0, "")
+    assert "step first completed" in out
+    assert "step second completed" in out
+    assert "progress: 0 of 2 (0 %), on the way" in out
+    assert out.splitlines()[-1].startswith(f"completed: run {run_id} after ")
+    assert "\x1b" not in out
+
+
+def test_a_wait_for_a_retry_says_which_step_failed_and_when_it_is_tried_again(runtrue: Runtrue, worker: object) -> None:
+    run_id = start(runtrue, "retries")
+    assert runtrue("run", "wait", run_id, "--for", "waiting").code == 0
+    shown = runtrue("run", "show", run_id).out
+    assert "step flaky failed once (ConnectionError: the line is down \\x1b[31m), tries again at " in shown
+    assert "\x1b" not in shown
+    steps = runtrue("run", "steps", run_id).out
+    assert "tried again at " in steps
+    assert "\x1b" not in steps
+
+
+def test_ctrl_c_ends_a_wait_with_130_and_changes_nothing(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    waiting = spawn("run", "start", "once", "--id", "order-1", "--wait")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == "started run order-1, waiting for its end\n"
+    step = gate.arrival("first")
+    watching = spawn("run", "watch", "order-1")
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    for process in (waiting, watching):
+        process.send_signal(signal.SIGINT)
+        code, _, err = ended(process)
+        assert (code, err) == (130, "interrupted\n")
+    step.let_pass()
+    assert runtrue("run", "wait", "order-1").code == 0
+
+
+# ---------------------------------------------------------------- workers
+def test_a_worker_says_what_it_serves_and_which_database_and_why(
+    here: Path, spawn: Spawn, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "shop.py").write_text(MODULE)
+    monkeypatch.setenv("RUNTRUE_DATABASE_URL", "sqlite:///orders.db")
+    process = spawn("dev", "shop")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "working on through@1, once@1, fails@1, retries@1; Ctrl-C ends it\n"
+    assert process.stderr.readline() == f"database: {here / 'orders.db'} (RUNTRUE_DATABASE_URL)\n"
+    assert process.stderr.readline().startswith("ready, as worker w-")
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130
+    assert "SIGINT: takes no new runs" in err
+    assert "Traceback" not in err
+
+
+def test_a_worker_that_is_asked_to_end_lets_its_step_finish_and_gives_the_run_back(
+    runtrue: Runtrue, worker: "subprocess.Popen[str]", gate: Gate
+) -> None:
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("SIGTERM: takes no new runs")
+    step.let_pass()
+    code, _, err = ended(worker)
+    assert (code, "Traceback" in err) == (0, False)
+    body = runtrue("run", "show", run_id, "-o", "json").json
+    assert (body["status"], body["steps_done"], body["attempt"]) == ("pending", 1, 1)
+    assert gate.nobody_came()
+    assert runtrue("worker", "list", "-o", "id").out == ""
+
+
+def test_a_worker_that_is_asked_twice_leaves_at_once_and_another_goes_on(
+    runtrue: Runtrue, spawn: Spawn, worker: "subprocess.Popen[str]", gate: Gate
+) -> None:
+    run_id = start(runtrue, "once")
+    gate.arrival("first")
+    worker.send_signal(signal.SIGINT)
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("SIGINT: takes no new runs")
+    worker.send_signal(signal.SIGINT)
+    code, _, err = ended(worker)
+    assert code == 130
+    assert "left at once" in err
+    assert "Traceback" not in err
+    spawn("worker", "shop.py", "--lease", "2")
+    gate.arrival("first").let_pass("again")
+    assert runtrue("run", "wait", run_id).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "code", "complaint"),
+    [
+        ("x = 1", "shop.py", 2, "shop.py holds no rt.App"),
+        ("import runtrue as rt\na = rt.App()\nb = rt.App()", "shop.py", 2, "say which: shop.py:a, shop.py:b"),
+        ("import runtrue as rt\na = rt.App()", "shop.py:b", 2, "b in shop.py is nothing, not an rt.App"),
+        ("import runtrue as rt\na = rt.App()", "shop", 2, "has no workflow to work on"),
+        ("", "nowhere.py", 2, "there is no file"),
+        ("", "no.where", 2, "there is no module no.where"),
+        ("def f(:\n", "shop.py", 1, "SyntaxError"),
+        ("import nowhere_to_be_found", "shop.py", 1, "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("raise SystemExit(0)", "shop.py", 1, "SystemExit"),
+        ("1 / 0", "shop", 1, "ZeroDivisionError"),
+    ],
+    ids=lambda value: str(value)[:25],
+)
+def test_a_module_that_cannot_be_served_is_told_apart(
+    command: Runtrue, here: Path, text: str, target: str, code: int, complaint: str
+) -> None:
+    (here / "shop.py").write_text(text)
+    told = command("worker", target)
+    assert told.code == code
+    assert complaint in told.err
+    assert "runtrue/cli" not in told.err
+    assert "importlib" not in told.err
+    assert not (here / "runtrue.db").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--slots", "0", "shop"), ("--slots", "many", "shop"), ("--lease", "0.1", "shop"), ("shop", "other")]
+)
+def test_a_worker_with_a_setting_that_cannot_be_does_not_start(
+    command: Runtrue, here: Path, words: tuple[str, ...]
+) -> None:
+    (here / "shop.py").write_text(MODULE)
+    told = command("worker", *words)
+    assert told.code == 2
+    assert "Traceback" not in told.err
+    assert not (here / "runtrue.db").exists()
+
+
+def test_a_database_in_memory_is_refused_by_a_worker(command: Runtrue, here: Path) -> None:
+    (here / "shop.py").write_text(MODULE.replace("rt.App(", 'rt.App(":memory:", '))
+    told = command("worker", "shop.py")
+    assert told.code == 2
+    assert "the database is in memory (the program's own setting)" in told.err
