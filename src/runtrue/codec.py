@@ -299,19 +299,20 @@ def _users_frames(frames: TracebackType | None) -> TracebackType | None:
 def clean_text(text: str, limit: int = MESSAGE_CHARACTERS_MAX) -> str:
     r"""Text that every database stores: NUL and lone surrogates become a visible \x00 and \udc80.
 
-    At most `limit` characters (100 or more); a longer text ends with how many were left out.
+    At most `limit` characters (100 or more); one that is longer is cut, and ends with how long it was.
     """
-    text = str.__str__(text)
-    if len(text) > limit:
-        kept = limit - 40
-        text = f"{text[:kept]}… ({len(text) - kept:,} more characters)"
-    if "\0" in text:
-        text = text.replace("\0", "\\x00")
+    text = str.__str__(text)  # a subclass may do anything in its methods
+    clean = text[:limit]
+    if "\0" in clean:
+        clean = clean.replace("\0", "\\x00")
     try:
-        text.encode()
+        clean.encode()
     except UnicodeEncodeError:
-        text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+        clean = clean.encode(errors="backslashreplace").decode()
+    if len(text) > limit or len(clean) > limit:
+        ending = f"… ({len(text):,} characters in all)"
+        clean = clean[: limit - len(ending)] + ending
+    return clean
 
 
 def place_digest(branch: str, ordinal: int, result: bytes | None, error: bytes | None) -> int:
