@@ -76,9 +76,9 @@ async def test_all_good_rows_are_loaded_and_reported(app: rt.App, tmp_path: Path
     assert dict(ask(warehouse, "SELECT reason, count(*) FROM rejects GROUP BY reason")) == REJECTED
 
 
-async def test_the_rates_service_is_asked_again_until_it_answers(app: rt.App):
+async def test_the_rates_service_is_asked_again_until_it_answers(app: rt.App, tmp_path: Path):
     async with app:
-        run = await app.start(example.birdstrikes, settle_seconds=0)
+        run = await app.start(example.birdstrikes, source=table(tmp_path / "one.csv.gz", line()), settle_seconds=0)
         await run.result(timeout=60)
         steps, attempts = await app.service.steps(run.id)
     assert [(attempt.name, attempt.attempt) for attempt in attempts] == [
@@ -89,14 +89,13 @@ async def test_the_rates_service_is_asked_again_until_it_answers(app: rt.App):
 
 
 async def test_a_second_run_over_the_same_warehouse_doubles_no_row(app: rt.App, tmp_path: Path):
+    source = table(tmp_path / "two.csv.gz", line(), line(state="Texas"), line(state="Texas", day="1999-01-02"))
     async with app:
         for _ in range(2):
-            run = await app.start(example.birdstrikes, settle_seconds=0)
+            run = await app.start(example.birdstrikes, source=source, settle_seconds=0)
             report = await run.result(timeout=60)
-            assert report.rows_stored == GOOD_ROWS
-    assert ask(tmp_path / "birdstrikes.db", "SELECT count(*), count(DISTINCT record) FROM strikes") == [
-        (GOOD_ROWS, GOOD_ROWS)
-    ]
+            assert (report.rows_stored, report.loads) == (3, 2)
+    assert ask(tmp_path / "birdstrikes.db", "SELECT count(*) FROM strikes") == [(3,)]
 
 
 def test_a_load_that_is_written_again_is_counted_and_doubles_no_row(tmp_path: Path):
@@ -146,6 +145,7 @@ def development_worker(tmp_path: Path) -> Iterator[None]:
 
 
 def test_it_runs_by_dev_and_run_start(development_worker: None, tmp_path: Path):
+    assert runtrue("db", "migrate", folder=tmp_path).returncode == 0  # the worker may not have made it yet
     started = runtrue(
         "run", "start", "birdstrikes", "--input", "settle_seconds:=0", "--input", "warehouse=here.db", "-o", "json",
         folder=tmp_path,
