@@ -6,7 +6,7 @@ A file holds statements that each begin with a line `-- name: some_name`. What s
     {{from:pause}}     the statuses that `pause` may leave, as a list for IN (…)
     {{to:pause}}       where it leads: CASE status WHEN … THEN … END; only where each status leads to one other
     {{terminal}}  {{owned}}  {{claimable}}    those sets of statuses, as lists
-    {{legal_moves}}    every legal change, as a list of texts such as 'pending>running'
+    {{legal_moves}}    every legal change, as one text of words such as pending>running, a space around each
 """
 
 import re
@@ -47,7 +47,8 @@ def fill_guards(text: str) -> str:
 def _fill(match: re.Match[str]) -> str:
     kind, name = match.groups()
     if kind == "legal_moves":
-        return _quoted(sorted(f"{leaving.value}>{to.value}" for leaving, to in lifecycle.legal_moves()))
+        words = sorted(f"{leaving.value}>{to.value}" for leaving, to in lifecycle.legal_moves())
+        return f"' {' '.join(words)} '"
     if kind in _SETS:
         return _quoted(status.value for status in Status if status in _SETS[kind])
     if name is not None and kind == "from":

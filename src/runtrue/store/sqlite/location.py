@@ -48,12 +48,12 @@ def refuse_unusable(path: Path | None, *, create: bool) -> None:
     if not path.exists():
         if not create:
             raise StoreUnusable(f"there is no database at {path}; check the path, or start a worker, which makes it")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise StoreUnusable(f"no file may be made in the folder {path.parent}; give this user the right to write")
     elif not path.is_file():
         raise StoreUnusable(f"{path} is no ordinary file; name another one")
     elif not os.access(path, os.R_OK | os.W_OK):
         raise StoreUnusable(f"this user may not read and write {path}; change its permissions")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise StoreUnusable(f"this user may not make files in the folder {path.parent}; change its permissions")
     file_system = file_system_of(path, _MOUNT_TABLE.read_text(errors="replace") if _MOUNT_TABLE.exists() else "")
     if file_system in _NETWORK_FILE_SYSTEMS:
         raise StoreUnusable(
@@ -63,7 +63,7 @@ def refuse_unusable(path: Path | None, *, create: bool) -> None:
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """The type of the file system that holds the absolute `path`, by a mount table in the form of /proc/mounts; "" if not told."""
+    """The type of the file system of the absolute `path`, by a mount table as in /proc/mounts; "" if not told."""
     resolved = str(path)
     found, depth = "", -1
     for line in mounts.splitlines():

@@ -42,9 +42,12 @@ class Watcher:
             callback()
 
     async def close(self) -> None:
-        """Forget the subscribers."""
+        """Forget the subscribers and let go of the file."""
         self._subscribers.clear()
+        glancing = self._glancing
         self._end_glancing()
+        if glancing is not None:
+            await asyncio.wait((glancing,))
 
     def _end_glancing(self) -> None:
         if self._glancing is not None:
@@ -53,7 +56,7 @@ class Watcher:
 
     async def _glance(self, path: Path) -> None:
         """PRAGMA data_version reads a page of shared memory; it differs once another connection has committed."""
-        connection = connect_reader(path)
+        connection = connect_reader(path, busy_seconds=0)
         seen: int | None = None
         try:
             while True:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError
+from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnusable
 from runtrue.store.sqlite.connection import BUSY_SECONDS, OWN_ERRORS, connect_writer, is_busy, translate
 
 Result = TypeVar("Result")
@@ -31,7 +31,10 @@ class Turnstile:
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
         if path is not None:
-            self._descriptor = os.open(f"{path}.turn", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._descriptor = os.open(f"{path}.turn", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise StoreUnusable(f"the lock file {path}.turn cannot be opened: {error.strerror}") from error
 
     def __enter__(self) -> None:
         if self._descriptor >= 0:
@@ -85,6 +88,7 @@ class Writer:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._turn = Turnstile(path)
         self._closed = False
+        self._queueing = False
         self._thread = threading.Thread(target=self._serve, name="runtrue-writer", daemon=True)
         self._thread.start()
 
@@ -137,18 +141,26 @@ class Writer:
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
-        # A foreign holder of the turnstile could keep the thread for ever; it is a daemon and holds nothing then.
-        await self._loop.run_in_executor(None, self._thread.join, _COMMIT_SECONDS_MAX)
+        await self._loop.run_in_executor(None, self._thread.join, BUSY_SECONDS)
+        # Who holds the turnstile may keep the thread in the queue for ever. By now nobody waits for anything that is
+        # still queued, and the thread is a daemon that ends when its turn comes.
+        if not self._queueing:
+            await self._loop.run_in_executor(None, self._thread.join, _COMMIT_SECONDS_MAX)
 
     # ---------------------------------------------------------------- the thread
     def _serve(self) -> None:
         connection: sqlite3.Connection | None = None
         while (job := self._jobs.get()) is not None:
+            self._queueing = True
             with self._turn:
+                self._queueing = False
                 try:
                     connection = connection or connect_writer(self._path)
                 except sqlite3.Error as error:
                     self._fail(job, translate(error, self._path))
+                    continue
+                except StoreError as error:
+                    self._fail(job, error)
                     continue
                 if job.outside:
                     jobs = self._carry_out_alone(connection, job)
@@ -215,7 +227,7 @@ class Writer:
         except sqlite3.Error as error:
             if not isinstance(error, OWN_ERRORS):
                 raise
-            job.error = error
+            job.error = StoreError(f"{self._path or 'the database'} refuses what was to be written: {error}")
         except Exception as error:  # The caller of this job gets it, and the writer must outlive it for all others.
             job.error = error
         if alone:
