@@ -1,0 +1,5 @@
+"""The stage on which these tests play."""
+
+from tests.support.stage import stage
+
+__all__ = ["stage"]
