@@ -1,0 +1,191 @@
+"""Why a run does not move, for each reason there is."""
+
+import dataclasses
+
+import pytest
+from tests.cli.making import SECOND
+
+from runtrue.codec import encode_error
+from runtrue.explain import explain, span_text
+from runtrue.jsonform import cursor_text, dumps, parse_cursor, utc_text
+from runtrue.lifecycle import HoldKind, Status
+from runtrue.records import AttemptRecord, Hold, InFlight, Request, RunRecord, StepRecord, WorkerRecord
+
+NOW = 1_700_000_000 * SECOND
+MINUTE = 60 * SECOND
+
+
+def run(status: Status, **changes: object) -> RunRecord:
+    base = RunRecord(
+        id="order-1",
+        workflow="fulfil",
+        version="1",
+        status=status,
+        priority=0,
+        ready_at=NOW - MINUTE,
+        epoch=1,
+        worker_id="w-1" if status in {Status.RUNNING, Status.PAUSING, Status.CANCELLING} else None,
+        wakeups=0,
+        open_run_holds=0,
+        event_seq=1,
+        steps_done=0,
+        losses=0,
+        attempt=1,
+        idempotency_key=None,
+        request=None,
+        created_at=NOW - MINUTE,
+        started_at=None,
+        finished_at=None,
+        updated_at=NOW,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def worker(**changes: object) -> WorkerRecord:
+    base = WorkerRecord("w-1", "box", 17, "alive", NOW, NOW, NOW + MINUTE, NOW, 10, ["fulfil@1"], [], "", 3, 0)
+    return dataclasses.replace(base, **changes)
+
+
+def hold(kind: HoldKind, reason: str = "") -> Hold:
+    return Hold("h-1", "order-1", kind, NOW - MINUTE, "otto", reason)
+
+
+def why(of: RunRecord, *workers: WorkerRecord, **known: object) -> str:
+    holds = known.pop("holds", ())
+    return explain(of, now=NOW, holds=holds, workers=workers, **known)
+
+
+# ---------------------------------------------------------------- nobody has it
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [
+        ([], "no worker serves fulfil@1: none is alive"),
+        ([worker(status="lost")], "no worker serves fulfil@1: none is alive"),
+        ([worker(serves=["mail@1"])], "no worker serves fulfil@1"),
+        ([worker(serves=["fulfil@2", "fulfil@3"])], "no worker serves fulfil@1, only fulfil@2, fulfil@3"),
+        ([worker(), worker(runs_held=10)], "waits for a free worker (13 of 20 slots are taken)"),
+    ],
+)
+def test_a_pending_run_tells_what_keeps_workers_from_it(workers: list[WorkerRecord], told: str) -> None:
+    assert why(run(Status.PENDING), *workers) == told
+    assert why(run(Status.WAITING), *workers) == f"due since {utc_text(NOW - MINUTE)}; {told}"
+
+
+def test_a_delayed_run_tells_until_when() -> None:
+    at = NOW + 150 * MINUTE
+    assert why(run(Status.PENDING, ready_at=at)) == f"delayed until {utc_text(at)} (in 2 h 30 min)"
+
+
+def test_a_run_that_lost_its_worker_tells_how_often_and_when_it_may_be_claimed() -> None:
+    told = why(run(Status.PENDING, ready_at=NOW + 4 * SECOND, losses=3))
+    assert told == f"lost its worker 3 times, may be claimed again at {utc_text(NOW + 4 * SECOND)} (in 4 s)"
+
+
+# ---------------------------------------------------------------- waiting
+def test_a_sleeping_run_tells_until_when() -> None:
+    at = NOW + MINUTE
+    assert why(run(Status.WAITING, ready_at=at), steps=[], attempts=[]) == f"sleeps until {utc_text(at)} (in 60 s)"
+    assert why(run(Status.WAITING, ready_at=at)) == f"wakes at {utc_text(at)} (in 60 s)"
+
+
+def test_a_run_between_attempts_tells_which_step_failed_how_often_and_why() -> None:
+    at = NOW + MINUTE
+    error = encode_error(ConnectionError("the line\nis down"))
+    failed = [AttemptRecord("", 1, "charge", number, error, NOW, NOW, at) for number in (1, 2)]
+    settled = AttemptRecord("", 0, "load", 1, error, NOW, NOW, NOW)
+    done = StepRecord("", 0, "load", "step", 2, b"1", None, NOW, NOW, 1)
+    told = why(run(Status.WAITING, ready_at=at), steps=[done], attempts=[settled, *failed])
+    assert (
+        told
+        == f"step charge failed 2 times (ConnectionError: the line is down), tries again at {utc_text(at)} (in 60 s)"
+    )
+
+
+# ---------------------------------------------------------------- a worker has it
+def test_a_running_run_tells_its_step_or_its_worker() -> None:
+    assert why(run(Status.RUNNING), worker()) == "on worker w-1 (box, pid 17)"
+    busy = worker(in_flight=[InFlight("other", "x", 1, NOW), InFlight("order-1", "charge", 2, NOW - 12 * SECOND)])
+    assert why(run(Status.RUNNING), busy) == "running step charge (attempt 2, 12 s)"
+
+
+def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
+    gone = "its worker w-1 is gone; the next sweep puts the run right"
+    assert why(run(Status.RUNNING)) == gone
+    assert why(run(Status.CANCELLING), worker(status="lost")) == f"cancel requested; {gone}"
+    stalled = worker(stalled_in="step charge of run order-1")
+    assert why(run(Status.RUNNING), stalled) == "worker w-1 is stalled in step charge of run order-1"
+
+
+@pytest.mark.parametrize(("status", "verb"), [(Status.PAUSING, "pause"), (Status.CANCELLING, "cancel")])
+def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status, verb: str) -> None:
+    asked = Request(verb, "otto", NOW - 5 * SECOND, "stocktaking")
+    busy = worker(in_flight=[InFlight("order-1", "charge", 1, NOW - 90 * SECOND)])
+    told = why(run(status, request=asked), busy)
+    assert told == f"{verb} requested by otto 5.0 s ago (stocktaking); still running step charge (attempt 1, 90 s)"
+
+
+# ---------------------------------------------------------------- held
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (HoldKind.OPERATOR, "paused by otto (why not); `resume` lets it go on"),
+        (HoldKind.CODE_MISMATCH, "the code does not fit its history (why not); fitting code or `resume` lets it go on"),
+        (HoldKind.KEEPS_LOSING_ITS_WORKER, "keeps losing its worker (why not); `answer h-1 retry|fail` decides"),
+    ],
+)
+def test_a_paused_run_tells_its_holds_and_what_closes_them(kind: HoldKind, told: str) -> None:
+    assert why(run(Status.PAUSED), holds=[hold(kind, "why not")]) == told
+
+
+def test_holds_that_are_closed_or_of_other_runs_are_not_told() -> None:
+    mine = hold(HoldKind.OPERATOR)
+    others = [dataclasses.replace(mine, closed_at=NOW), dataclasses.replace(mine, run_id="order-2")]
+    assert why(run(Status.PAUSED), holds=[*others, mine]) == "paused by otto; `resume` lets it go on"
+
+
+# ---------------------------------------------------------------- over
+def test_an_end_tells_its_cause() -> None:
+    assert why(run(Status.COMPLETED)) == ""
+    assert why(run(Status.FAILED, error=encode_error(ValueError("no\n\nsuch order")))) == "ValueError: no such order"
+    assert why(run(Status.CANCELLED, request=Request("terminate", "otto", NOW, "broken"))) == "by otto (broken)"
+    assert why(run(Status.CANCELLED)) == ""
+
+
+def test_a_long_error_is_shortened() -> None:
+    told = why(run(Status.FAILED, error=encode_error(ValueError("x" * 5_000))))
+    assert len(told) == 200
+    assert told.endswith("…")
+
+
+# ---------------------------------------------------------------- times and texts
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0.00 s"),
+        (0.254, "0.25 s"),
+        (9.94, "9.9 s"),
+        (12.4, "12 s"),
+        (119.4, "119 s"),
+        (120, "2 min"),
+        (7_199, "119 min"),
+        (12_000, "3 h 20 min"),
+        (400_000, "4 d 15 h"),
+    ],
+)
+def test_a_length_of_time_is_told_as_people_do(seconds: float, text: str) -> None:
+    assert span_text(int(seconds * SECOND)) == text
+
+
+def test_a_time_is_utc_with_z_and_one_that_no_calendar_has_is_a_number() -> None:
+    assert utc_text(1_700_000_000_000_001) == "2023-11-14T22:13:20.000001Z"
+    assert utc_text(10**19) == "10000000000000000000"
+
+
+def test_json_for_a_terminal_escapes_what_commands_it_and_keeps_the_rest() -> None:
+    assert dumps("Zoë\x1b\x7f\x9b\n", indent=None) == '"Zoë\\u001b\\u007f\\u009b\\n"'
+    assert dumps(10**40, indent=None) == str(10**40)
+
+
+def test_a_cursor_comes_back_as_it_was() -> None:
+    for key in ((0, "a"), (1_700_000_000_000_000, "a:b c")):
+        assert parse_cursor(cursor_text(key)) == key
