@@ -92,8 +92,8 @@ class App(Client):
             stall_limit=self._stall_limit_seconds,
             actor=self._actor,
         )
-        changed._copies_results = copies_results
-        changed._exits_when_stalled = exits_when_stalled
+        changed._copies_results = copies_results  # noqa: SLF001  a twin of this App
+        changed._exits_when_stalled = exits_when_stalled  # noqa: SLF001  a twin of this App
         return changed
 
     # ------------------------------------------------------------ life

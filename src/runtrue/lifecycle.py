@@ -91,7 +91,7 @@ def _refused(note: str) -> Cell:
 
 
 _S = Status
-_TOO_LATE = "too late: the run has {status} and a finished run never changes"
+_TOO_LATE = "too late: the run is {status}, and a finished run never changes"
 _NOT_PAUSED = "the run is {status}, not paused"
 _NO_HOLD = "the run is {status} and has no open hold"
 
@@ -226,7 +226,7 @@ def available_actions(status: Status) -> tuple[Command, ...]:
 
 
 def targets(name: str) -> dict[Status, tuple[Status, ...]]:
-    """Where the command or engine move `name` may lead, by the status it leaves. Raises KeyError for another name."""
+    """Where the command or engine move `name` may lead, by the status it leaves. Raises ValueError for another name."""
     if name in MOVES:
         return dict(MOVES[name].targets)
     row = TABLE[Command(name)]

@@ -131,11 +131,12 @@ class Workflow(Generic[P, R_co]):
 class AsyncWorkflow(Workflow[P, R_co]):
     """A workflow made of an `async def`."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:  # noqa: ARG002  the signature that users see
         """Refused: a workflow is started, not called. `fn` is its plain function."""
         if runtime_variable.get() is not None:
             raise WrongPlace(
-                f"workflow {self.name} was called inside a workflow; call {self.name}.fn(...) to run it as a part of this one"
+                f"workflow {self.name} was called inside a workflow; "
+                f"call its plain function {self.name}.fn(...) to run it as a part of this one"
             )
         raise WrongPlace(
             f"workflow {self.name} was called; start it with `await app.start({self.name}, ...)`, "

@@ -6,7 +6,6 @@ the ordinal of the call within it. A call at a recorded place returns the record
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
@@ -14,9 +13,11 @@ from runtrue import codec
 from runtrue.authoring import AsyncWorkflow, RunInfo, Step, runtime_variable
 from runtrue.clock import MICROSECOND, wait_for_event
 from runtrue.engine.attempts import NOTHING, StepCall
-from runtrue.engine.history import BRANCH, History
+from runtrue.engine.history import History
+from runtrue.engine.own_task import OwnTask
 from runtrue.engine.ports import EffectRefusedError, HistoryMismatchError, Host, Recorder
 from runtrue.engine.signals import Unwound
+from runtrue.engine.values import decode_input, finish_with, sleep_record, value_record
 from runtrue.errors import CancelRun, CodecError, RuntrueError, StepFailed, WrongPlace
 from runtrue.lifecycle import HoldKind, Status
 from runtrue.records import AttemptRecord, Progress, StepRecord
@@ -55,13 +56,11 @@ class Execution:
         self.running_step: tuple[str, int, int] | None = None
         """Name, attempt and start of the step in flight. The heartbeat thread reads it."""
         self.interruptible = False
-        """The step in flight asked to be interrupted by a cancel."""
-        self.task: asyncio.Task[None] | None = None
         self.gone = False
         """The run is not ours any more: nothing may be started, nothing will be recorded."""
         self.may_execute = host.may_execute
         self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
+        self._own_task = OwnTask(self._loop)
         self._workflow = workflow
         self._host = host
         self._journal = journal
@@ -82,6 +81,16 @@ class Execution:
             claimed.tags,
             replaying=not self.history.is_empty,
         )
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """The task that executes the run; set once by the worker."""
+        return self._own_task.task
+
+    def begin(self) -> "asyncio.Task[None]":
+        """Start to execute."""
+        self._own_task.task = asyncio.create_task(self.run(), name=f"runtrue-run-{self.run_id}")
+        return self._own_task.task
 
     # ------------------------------------------------------------ what the worker tells
     def hear_status(self, status: Status) -> None:
@@ -171,7 +180,7 @@ class Execution:
         except BaseException as error:  # whatever leaves the workflow, SystemExit too, fails this run and no other
             end = Finish(Status.FAILED, codec.encode_error(error))
         else:
-            end = self._completed(result)
+            end = finish_with(self._workflow, result)
         self._in_code = False
         if self._unwinding:
             # The workflow swallowed the signal and returned: the run was settled before, this means nothing.
@@ -179,24 +188,14 @@ class Execution:
         await self.finish(end)
 
     async def _call_workflow(self) -> Any:
-        what = f"the input of {self._claimed.workflow}"
         try:
-            args, kwargs = codec.decode_arguments(
-                self._claimed.input, self._workflow.signature, self._workflow.hints, what=what
-            )
+            args, kwargs = decode_input(self._workflow, self._claimed.input)
         except RuntrueError as unfit:
             if not self.history.is_empty:
                 # It fitted once: the code has changed since, and a fitting version can take the run on.
                 self.history.differ(str(unfit))
             raise
         return await self._workflow.fn(*args, **kwargs)
-
-    def _completed(self, result: object) -> Finish:
-        try:
-            what = f"the result of {self._claimed.workflow}"
-            return Finish(Status.COMPLETED, codec.encode(result, self._workflow.result_type, what=what))
-        except CodecError as refused:
-            return Finish(Status.FAILED, codec.encode_error(refused))
 
     async def hear_cancelled_error(self) -> None:
         """CancelledError came. Ours (a request, the drain, the run is lost): carry it out. Somebody else's: fail.
@@ -364,10 +363,7 @@ class Execution:
         if recorded is not None:
             return codec.decode(recorded.output or b"null", what=f"the recorded {kind}")
         made = make()
-        body = codec.encode(made, what=f"rt.{kind}")
-        now = self.clock.now()
-        digest = codec.place_digest(BRANCH, ordinal, body, None)
-        self._unsettled.append(StepRecord(BRANCH, ordinal, kind, kind, 1, body, None, now, now, digest))
+        self._unsettled.append(value_record(kind, ordinal, made, self.clock.now()))
         return made
 
     def sleep(self, seconds: float, /) -> Coroutine[None, None, None]:
@@ -389,7 +385,7 @@ class Execution:
 
     def _arrive(self, call: str, kind: str, name: str) -> tuple[StepRecord | None, int]:
         """Give the call its place; refuse it in a foreign task."""
-        self._check_task(call)
+        self._own_task.check(call)
         if self._unwinding:
             raise Unwound
         found = self.history.arrive(kind, name)
@@ -398,24 +394,12 @@ class Execution:
             self._info = RunInfo(info.id, info.workflow, info.version, info.attempt, info.tags)
         return found
 
-    def _check_task(self, call: str) -> None:
-        here = threading.get_ident() == self._thread_id
-        if not here or asyncio.current_task(self._loop) is not self.task:
-            where = "in another asyncio task (create_task, gather, TaskGroup)" if here else "in another thread"
-            raise WrongPlace(
-                f"{call} was called {where}; call and await it in the workflow function itself: only there its "
-                "place in the history is certain"
-            )
-
     async def _sleep(self, recorded: StepRecord | None, ordinal: int, seconds: float, at: int | None) -> None:
         await self._begin("rt.sleep", live=recorded is None)
         if recorded is None:
             now = self.clock.now()
             wake_at = at if at is not None else now + round(seconds * MICROSECOND)
-            digest = codec.place_digest(BRANCH, ordinal, None, None)
-            recorded = await self.record_step(
-                StepRecord(BRANCH, ordinal, "sleep", "sleep", 1, None, None, now, now, digest, wake_at)
-            )
+            recorded = await self.record_step(sleep_record(ordinal, now, wake_at))
         # A sleep with a recorded call behind it is over, whatever the clock says now.
         if recorded.wake_at is not None and not self.history.unvisited:
             await self.wait_until(recorded.wake_at, SLEEP_IN_MEMORY_SECONDS)
@@ -454,7 +438,7 @@ class Execution:
 
     async def _begin(self, call: str, *, live: bool) -> None:
         """What must be so before a call goes on: own task, fitting history; before a live one, all asked is done."""
-        self._check_task(call)
+        self._own_task.check(call)
         if self._unwinding:
             raise Unwound
         self._in_code = False

@@ -42,7 +42,8 @@ class HeartbeatThread:
     """Renews one worker's lease until it is told to stop, the lease is refused, or the loop stalls for too long.
 
     `make_beat` collects what is told (called in this thread). `on_owned` and `on_lost` are called in this thread too
-    and must hand over to the loop. `on_stalled` is called once if the loop has not turned for `stall_limit_seconds`.
+    and must hand over to the loop. `ask_loop` has something called on the loop. `on_stalled` is called once, if the
+    loop has not turned for `stall_limit_seconds`; then no further renewal is sent.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class HeartbeatThread:
         on_owned: "Callable[[HeartbeatThread, list[OwnedRun], int], None]",
         on_lost: Callable[[], None],
         on_stalled: Callable[[float], None],
+        ask_loop: Callable[[Callable[[], None]], None],
         stall_limit_seconds: float,
     ) -> None:
         self.fence_at = clock.steady() + times.lease - times.margin
         """From this moment of the steady clock on, the worker must not execute."""
         self.beats_begun = 0
-        self.loop_seen = clock.steady()
+        self._asked_loop_at: float | None = None
+        """When the loop was asked to show that it turns, while it has not answered."""
         self._store = store
         self._clock = clock
         self._times = times
@@ -70,6 +73,7 @@ class HeartbeatThread:
         self._on_owned = on_owned
         self._on_lost = on_lost
         self._on_stalled = on_stalled
+        self._ask_loop = ask_loop
         self._stall_limit_seconds = stall_limit_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="runtrue-heartbeat", daemon=True)
@@ -87,18 +91,22 @@ class HeartbeatThread:
         """Wait until the thread has ended, at most `seconds`."""
         self._thread.join(seconds)
 
-    def seen(self) -> None:
-        """The loop turns (called on the loop)."""
-        self.loop_seen = self._clock.steady()
+    def _stalled_seconds(self) -> float:
+        """For how long the loop has owed an answer. A suspended machine owes none: it answered before."""
+        asked_at = self._asked_loop_at
+        if asked_at is not None:
+            return self._clock.steady() - asked_at
+        self._asked_loop_at = self._clock.steady()
+        self._ask_loop(self._loop_answers)
+        return 0.0
 
-    def stalled_seconds(self) -> float:
-        """For how long the loop has not turned."""
-        return self._clock.steady() - self.loop_seen
+    def _loop_answers(self) -> None:
+        self._asked_loop_at = None
 
     def _beat_on(self) -> None:
         delay = 0.0
         while not self._clock.wait_in_thread(self._stop, delay):
-            stalled = self.stalled_seconds()
+            stalled = self._stalled_seconds()
             if 0 < self._stall_limit_seconds <= stalled:
                 self._on_stalled(stalled)
                 return

@@ -62,9 +62,8 @@ class Sweeper:
             except StoreError as trouble:
                 logger.warning("the sweeper will try again: %s", trouble)
                 continue
-            except (
-                Exception
-            ):  # the sweeper is what keeps runs from being zombies: it must outlive whatever breaks in one round
+            # What keeps runs from being zombies must outlive whatever breaks in one round.
+            except Exception:
                 logger.exception("a sweep failed; the sweeper goes on")
                 continue
             if swept.workers_lost or swept.runs_released or swept.runs_held:

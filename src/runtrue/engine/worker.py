@@ -156,6 +156,7 @@ class Worker:
             on_owned=self._pass_owned,
             on_lost=lambda: _hand_over(self._loop, lost.set),
             on_stalled=self._hear_stalled,
+            ask_loop=lambda answer: _hand_over(self._loop, answer),
             stall_limit_seconds=self._stall_limit_seconds,
         )
         self._journal = Journal(self._store, self.clock, self.id, lambda: self.clock.steady() < heartbeat.fence_at)
@@ -239,9 +240,9 @@ class Worker:
         execution = Execution(claimed, workflow, self, journal, seen_beats)
         self._executions[claimed.run_id, claimed.epoch] = execution
         self._all_ended.clear()
-        execution.task = asyncio.create_task(execution.run(), name=f"runtrue-run-{claimed.run_id}")
-        self._tasks.add(execution.task)
-        execution.task.add_done_callback(self._tasks.discard)
+        task = execution.begin()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         if self._draining:
             execution.hear_drain()
 
@@ -303,7 +304,6 @@ class Worker:
 
     def _hear_owned(self, heartbeat: HeartbeatThread, owned: list[OwnedRun], beat: int) -> None:
         """Compare what the rows say this worker owns with what it executes."""
-        heartbeat.seen()
         if heartbeat is not self._heartbeat:
             return
         rows = {(run.run_id, run.epoch): run for run in owned}

@@ -303,9 +303,7 @@ class Store(Protocol):
         """Status and event sequence of each run that exists."""
         ...
 
-    async def list_runs(
-        self, where: RunFilter, limit: int, before: tuple[int, str] | None = None
-    ) -> list[RunRecord]:
+    async def list_runs(self, where: RunFilter, limit: int, before: tuple[int, str] | None = None) -> list[RunRecord]:
         """Newest first, by (created_at, id); `before` is the key of the last row of the page before. No payloads."""
         ...
 
@@ -365,7 +363,7 @@ class Store(Protocol):
         ...
 
     async def sweep(self, limit: int = 500) -> Swept:
-        """Mark workers lost whose lease has run out (one-way), then put right up to `limit` runs without an alive owner."""
+        """Mark workers lost whose lease has run out (one-way), then put right up to `limit` runs without an owner."""
         ...
 
     # -- upkeep
