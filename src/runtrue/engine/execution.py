@@ -69,8 +69,7 @@ class Execution:
         self._unsettled: list[StepRecord] = []
         self._draining = False
         self._interrupted = False
-        self._in_code = False
-        """The workflow's own code has the floor: no step is in flight, no effect is on its way."""
+        self._in_code = False  # the workflow's own code has the floor: no step, no effect on its way
         self._attention = asyncio.Event()
         self._unwinding = False
         self._info = RunInfo(

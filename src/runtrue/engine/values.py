@@ -11,7 +11,7 @@ from runtrue.records import StepRecord
 from runtrue.store.protocol import Finish
 
 
-def decode_input(workflow: AsyncWorkflow[..., Any], body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def decode_input(workflow: AsyncWorkflow[..., Any], body: bytes) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a run. Raises RuntrueError if they do not fit the workflow's parameters."""
     what = f"the input of {workflow.name}"
     return codec.decode_arguments(body, workflow.signature, workflow.hints, what=what)
