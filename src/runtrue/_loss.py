@@ -228,8 +228,12 @@ def equality_tells(kind: object) -> bool:
 
     So it is for plain data and for classes whose __eq__ was made for them from all their fields.
     """
+    try:
+        described = msgspec.inspect.type_info(kind)
+    except Exception:  # msgspec reads some types that it cannot describe; nothing is known of them then
+        return False
     seen: set[int] = set()
-    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
+    waiting: list[Any] = [described]
     while waiting:
         each = waiting.pop()
         if id(each) in seen:

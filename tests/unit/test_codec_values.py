@@ -151,6 +151,28 @@ class LooseStruct(msgspec.Struct, eq=False):
     loose: Any
 
 
+class AlwaysEqualStruct(msgspec.Struct):
+    loose: Any
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None
+
+
+class AlwaysEqualModel(pydantic.BaseModel):
+    loose: Any
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None
+
+
+class Around(pydantic.BaseModel):
+    inner: AlwaysEqualModel
+
+
 class Model(pydantic.BaseModel):
     n: int
     at: datetime | None = None
@@ -175,6 +197,7 @@ class Strict(pydantic.BaseModel):
 
 
 class Cached(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
     n: int
     _lock: Any = pydantic.PrivateAttr(default_factory=threading.Lock)
 
@@ -353,6 +376,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (OnlyIdCounts(1, NOON), OnlyIdCounts, "at $.loose, a datetime"),
     (AlwaysEqual({1}), AlwaysEqual, "at $.loose, a set"),
     (LooseStruct(b"x"), LooseStruct, "at $.loose, a bytes"),
+    (AlwaysEqualStruct({1}), AlwaysEqualStruct, "at $.loose, a set"),
+    (Around(inner=AlwaysEqualModel(loose={1})), Around, "at $.inner.loose, a set"),
     ({1: 2}, Any, "at $, a key of type int comes back as text"),
     ({"a": {1.5: 2}}, Any, "at $.a, a key of type float comes back as text"),
     ({True: 2}, Any, "at $, "),
@@ -454,7 +479,7 @@ def test_a_value_over_the_cap_is_refused_with_its_size_and_the_cap():
     [
         (b"", Any, "truncated"),
         (b"{", Any, "truncated"),
-        (b'"\xff"', Any, "UTF-8"),
+        (b'"\xff"', Any, "nvalid"),
         (b"1 2", Any, "malformed"),
         (b"NaN", Any, "malformed"),
         (b'"a"', int, "as int: Expected `int`, got `str`"),
