@@ -7,8 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from runtrue.config import database_url, location
+from runtrue.demo._crew import Crew
 from runtrue.demo._screen import Screen
-from runtrue.demo._story import Pace, tell
+from runtrue.demo._story import MODULE, Pace, tell
 from runtrue.errors import ConfigurationError
 
 __all__ = ["Pace", "run"]
@@ -27,11 +28,13 @@ def run(database: str | None = None, *, pace: Pace | None = None) -> int:
     terminated. Raises ConfigurationError for a database that is no file.
     """
     path = database_path(database)
+    pace = pace or Pace()
     screen = Screen(Console(highlight=False, markup=False, emoji=False, soft_wrap=True))
     try:
-        return 0 if asyncio.run(_interruptible(path, pace or Pace(), screen)) else 1
+        with Crew(MODULE, path, pace.lease_seconds) as crew:
+            return 0 if asyncio.run(_interruptible(path, pace, screen, crew)) else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        screen.note("interrupted: its workers are ended, its runs are terminated")
+        screen.note("interrupted: its workers are ended")
         return EXIT_INTERRUPTED
     finally:
         screen.close()
@@ -45,8 +48,8 @@ def database_path(database: str | None) -> Path:
     return Path(location(url))
 
 
-async def _interruptible(path: Path, pace: Pace, screen: Screen) -> bool:
+async def _interruptible(path: Path, pace: Pace, screen: Screen, crew: Crew) -> bool:
     """Tell the story; SIGTERM ends it as Ctrl-C does, so that no worker process outlives it."""
-    story = asyncio.ensure_future(tell(path, pace, screen))
+    story = asyncio.ensure_future(tell(path, pace, screen, crew))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, story.cancel)
     return await story

@@ -50,14 +50,15 @@ class Crew:
         process.wait()
 
     def dismiss(self) -> None:
-        """SIGTERM to all, so that they drain; SIGKILL to who does not end in time."""
+        """SIGTERM to all, so that they drain; SIGKILL to who does not end in time, and to all at another Ctrl-C."""
         living = [self._processes[pid] for pid in self.alive()]
         for process in living:
             process.terminate()
-        for process in living:
-            try:
+        try:
+            for process in living:
                 process.wait(DRAIN_SECONDS)
-            except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            for process in living:
                 process.kill()
                 process.wait()
 

@@ -41,32 +41,31 @@ class Pace:
     cancel_at: int = 2
 
 
-async def tell(database: Path, pace: Pace, screen: Screen) -> bool:
-    """Play the demo over `database` and say whether all of it came true."""
+async def tell(database: Path, pace: Pace, screen: Screen, crew: Crew) -> bool:
+    """Play the demo over `database` with the workers of `crew`, and say whether all of it came true."""
     clock = SystemClock()
     began = clock.steady()
     warehouse = database.with_name(f"{database.stem}-warehouse.db")
     screen.note(f"database   {database}")
     screen.note(f"warehouse  {warehouse}")
     screen.note(f"workflow   {_near(Path(example.SOURCE).parent / 'birdstrikes.py')}")
-    with Crew(MODULE, database, pace.lease_seconds) as crew:
-        try:
-            async with Client(f"sqlite:///{database}") as client:
-                stage = Stage(client.service, clock, screen, warehouse)
-                async with _nothing_left_running(stage):
-                    await _hire_two(stage, crew)
-                    first = await _start(client, stage, "run A", pace.load_seconds, pace)
-                    lost = await _kill_its_worker(stage, crew, first, pace)
-                    await _pause_and_resume(stage, first, pace)
-                    await _finish(stage, first)
-                    second = await _start(client, stage, "run B", pace.slow_load_seconds, pace)
-                    await _cancel(stage, second, pace)
-                true = await _account.check(stage, first, lost, second)
-        except (Untrue, RuntrueError, OSError) as broken:
-            screen.no_progress()
-            screen.note("\n".join(["", "The workers wrote last:", *crew.last_words()]))
-            screen.note(f"\nThe demo did not come true: {broken}")
-            return False
+    try:
+        async with Client(f"sqlite:///{database}") as client:
+            stage = Stage(client.service, clock, screen, warehouse)
+            async with _nothing_left_running(stage):
+                await _hire_two(stage, crew)
+                first = await _start(client, stage, "run A", pace.load_seconds, pace)
+                lost = await _kill_its_worker(stage, crew, first, pace)
+                await _pause_and_resume(stage, first, pace)
+                await _finish(stage, first)
+                second = await _start(client, stage, "run B", pace.slow_load_seconds, pace)
+                await _cancel(stage, second, pace)
+            true = await _account.check(stage, first, lost, second)
+    except (Untrue, RuntrueError, OSError) as broken:
+        screen.no_progress()
+        screen.note("\n".join(["", "The workers wrote last:", *crew.last_words()]))
+        screen.note(f"\nThe demo did not come true: {broken}")
+        return False
     screen.note(f"\n{clock.steady() - began:.0f} seconds. " + _what_next(database, first, second))
     return true
 
