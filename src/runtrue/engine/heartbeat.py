@@ -125,4 +125,17 @@ class HeartbeatThread:
                 return
             self.fence_at = sent_at + self._times.lease - self._times.margin
             self._on_owned(self, owned, beat_number)
-            delay = self._times.renew_busy if self._is_busy() else self._times.renew_idle
+            if not self._rest(sent_at + self._times.renew_idle):
+                return
+            delay = 0.0
+
+    def _rest(self, until: float) -> bool:
+        """Wait until the next renewal is due, `until` at the latest. False if the thread was told to stop.
+
+        It looks up every `renew_busy` seconds: a worker that has just got its first run must hear of requests as
+        soon as any other does.
+        """
+        while not self._clock.wait_in_thread(self._stop, self._times.renew_busy):
+            if self._is_busy() or self._clock.steady() >= until:
+                return True
+        return False
