@@ -279,7 +279,7 @@ class Execution:
     async def _record(self, effects: RunEffects) -> EffectsReply:
         """Hand effects to the journal; the reply's status is the run's newest. Raises Unwound if the run is lost."""
         if self.gone:
-            self._journal.fenced_writes += 1
+            self._host.count_fenced()
             self._unwind(lost=True)
         try:
             reply = await self._journal.record(effects)

@@ -27,12 +27,14 @@ class Journal:
     """Gathers effects and writes them in batches under one worker id.
 
     `may_write` turns False when the worker's lease may have run out by its own clock: from then on nothing is sent,
-    and what waits is answered as fenced.
+    and what waits is answered as fenced. `on_fenced` hears of each write that came too late.
     """
 
-    def __init__(self, store: Store, clock: Clock, worker_id: str, may_write: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, worker_id: str, may_write: Callable[[], bool], on_fenced: Callable[[], None]
+    ) -> None:
         self.worker_id = worker_id
-        self.fenced_writes = 0
+        self._on_fenced = on_fenced
         self._store = store
         self._clock = clock
         self._may_write = may_write
@@ -125,7 +127,7 @@ class Journal:
         for (effects, future), reply in zip(batch, replies, strict=True):
             self._flying.discard(effects.run_id)
             if reply.recorded is Recorded.FENCED:
-                self.fenced_writes += 1
+                self._on_fenced()
             if future is not None and not future.done():
                 future.set_result(reply)
 

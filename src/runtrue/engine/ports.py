@@ -23,6 +23,10 @@ class Host(Protocol):
         """False once the worker's lease may have run out by its own clock."""
         ...
 
+    def count_fenced(self) -> None:
+        """A write came too late: the run was not this worker's any more."""
+        ...
+
     def ended(self, execution: "Execution", status: Status | None) -> None:
         """The execution is over; `status` is the run's status as committed, None if the run was lost."""
         ...
@@ -30,8 +34,6 @@ class Host(Protocol):
 
 class Recorder(Protocol):
     """What an execution needs of the journal."""
-
-    fenced_writes: int
 
     def record(self, effects: RunEffects) -> asyncio.Future[EffectsReply]: ...
 

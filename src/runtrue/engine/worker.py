@@ -56,7 +56,7 @@ class Worker:
         self.copies_results = copies_results
         self.id = ""
         self.fenced_writes = 0
-        """Writes that came too late under the ids before this one."""
+        """Writes that came too late, under this id and those before it. A step may end long after its run was lost."""
         self._store = store
         self._registry = registry
         self._serves: Sequence[tuple[str, str]] = tuple(registry)
@@ -159,7 +159,9 @@ class Worker:
             ask_loop=lambda answer: _hand_over(self._loop, answer),
             stall_limit_seconds=self._stall_limit_seconds,
         )
-        self._journal = Journal(self._store, self.clock, self.id, lambda: self.clock.steady() < heartbeat.fence_at)
+        self._journal = Journal(
+            self._store, self.clock, self.id, lambda: self.clock.steady() < heartbeat.fence_at, self.count_fenced
+        )
         heartbeat.start(registered_at)
 
     async def _live(self) -> None:
@@ -188,10 +190,6 @@ class Worker:
     def _drop_all(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        if self._journal is not None:
-            self.fenced_writes += self._journal.fenced_writes
-            # Executions that are still in a step keep the old journal; what it counts from now on is not told.
-            self._journal.fenced_writes = 0
         for execution in list(self._executions.values()):
             execution.hear_lost()
 
@@ -252,6 +250,10 @@ class Worker:
         heartbeat = self._heartbeat
         return heartbeat is not None and not self._gave_up and self.clock.steady() < heartbeat.fence_at
 
+    def count_fenced(self) -> None:
+        """A write came too late; the next renewal tells it."""
+        self.fenced_writes += 1
+
     def ended(self, execution: Execution, status: Status | None) -> None:
         """An execution is over; its slot is free."""
         self._executions.pop((execution.run_id, execution.epoch), None)
@@ -271,14 +273,13 @@ class Worker:
             if step is not None and now - step[2] >= IN_FLIGHT_AFTER and len(in_flight) < IN_FLIGHT_TOLD_MAX:
                 in_flight.append(InFlight(execution.run_id, step[0], step[1], step[2]))
         stalled_in = self._stalled_where() if stalled_seconds >= STALL_SHOWN_AFTER_SECONDS else ""
-        late = self._journal.fenced_writes if self._journal is not None else 0
         return Heartbeat(
             worker_id=self.id,
             lease=round(self._times.lease * MICROSECOND),
             loop_seen_at=now - round(stalled_seconds * MICROSECOND),
             in_flight=in_flight,
             stalled_in=stalled_in,
-            fenced_writes=self.fenced_writes + late,
+            fenced_writes=self.fenced_writes,
         )
 
     def _stalled_where(self) -> str:
