@@ -122,9 +122,14 @@ def _first_loss(
     parts: Iterable[tuple[Any, Any]], backs: Iterable[Any], step: Callable[[Any], str], *, coerce: bool
 ) -> Flaw | None:
     for (key, child), back in zip(parts, backs, strict=True):
-        if child is not back and (found := loss(child, back, coerce=coerce)):
+        if child is back or (type(child) in _PLAIN and child == back):  # nearly all parts, without a call for each
+            continue
+        if found := loss(child, back, coerce=coerce):
             return step(key) + found[0], found[1]
     return None
+
+
+_PLAIN = frozenset({str, int, float, bool})
 
 
 def _same(value: Any, back: Any) -> bool:

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtrue import codec
@@ -668,14 +668,12 @@ def test_reading_any_bytes_gives_a_value_or_not_decodable(body: bytes, kind: Any
 
 
 @pytest.mark.prove
-@settings(max_examples=10_000)
 @given(typed_values(depth=4))
 def test_a_value_of_any_type_comes_back_many_times(typed: Typed):
     comes_back(typed)
 
 
 @pytest.mark.prove
-@settings(max_examples=10_000)
 @given(HOSTILE)
 def test_without_an_annotation_a_value_is_plain_json_or_refused_many_times(value: Any):
     is_json_or_refused(value)
