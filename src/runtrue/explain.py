@@ -84,19 +84,24 @@ def in_flight_of(run: RunRecord, workers: Sequence[WorkerRecord]) -> InFlight | 
     return next((step for step in owner.in_flight if step.run_id == run.id), None)
 
 
+def is_alive(worker: WorkerRecord, now: int) -> bool:
+    """Whether the worker's lease still holds. A row may say `alive` until a sweep finds that it ran out."""
+    return worker.status == "alive" and worker.lease_until >= now
+
+
 def _pending(run: RunRecord, now: int, workers: Sequence[WorkerRecord], time_text: TimeText) -> str:
     if run.ready_at > now:
         when = f"{time_text(run.ready_at)} ({until_text(run.ready_at, now)})"
         if run.losses:
             return f"lost its worker {_times(run.losses)}, may be claimed again at {when}"
         return f"delayed until {when}"
-    return _unclaimed(run, workers)
+    return _unclaimed(run, now, workers)
 
 
-def _unclaimed(run: RunRecord, workers: Sequence[WorkerRecord]) -> str:
+def _unclaimed(run: RunRecord, now: int, workers: Sequence[WorkerRecord]) -> str:
     """Why a run that is due has not been taken."""
     wanted = f"{run.workflow}@{run.version}"
-    living = [worker for worker in workers if worker.status == "alive"]
+    living = [worker for worker in workers if is_alive(worker, now)]
     serving = [worker for worker in living if wanted in worker.serves]
     if serving:
         slots, taken = sum(worker.slots for worker in serving), sum(worker.runs_held for worker in serving)
@@ -116,7 +121,7 @@ def _waiting(
     time_text: TimeText,
 ) -> str:
     if run.ready_at <= now:
-        return f"due since {time_text(run.ready_at)}; {_unclaimed(run, workers)}"
+        return f"due since {time_text(run.ready_at)}; {_unclaimed(run, now, workers)}"
     when = f"{time_text(run.ready_at)} ({until_text(run.ready_at, now)})"
     finished = {(step.branch, step.ordinal) for step in steps or ()}
     failing = [attempt for attempt in attempts or () if (attempt.branch, attempt.ordinal) not in finished]
@@ -129,8 +134,9 @@ def _waiting(
 def _doing(run: RunRecord, now: int, workers: Sequence[WorkerRecord]) -> str:
     """What an owned run does right now, as its worker told last."""
     owner = _owner(run, workers)
-    if owner is None or owner.status != "alive":
-        return f"its worker {run.worker_id} is gone; the next sweep puts the run right"
+    if owner is None or not is_alive(owner, now):
+        heard = f", last heard of {span_text(now - owner.heartbeat_at)} ago" if owner is not None else ""
+        return f"its worker {run.worker_id} is gone{heard}; any other worker puts the run right"
     step = in_flight_of(run, workers)
     if owner.stalled_in:
         return f"worker {owner.id} is stalled in {owner.stalled_in}"

@@ -63,7 +63,7 @@ def test_a_file_of_another_kind_is_no_database_and_stays_as_it_is(runtrue: Runtr
     for words in (("run", "list"), ("db", "migrate")):
         told = runtrue(*words)
         assert (told.code, told.out) == (1, "")
-        assert told.err.startswith("error: ")
+        assert told.err.startswith("Error: ")
     assert (here / "runtrue.db").read_text() == "dear diary" * 1_000
 
 

@@ -61,6 +61,7 @@ def why(of: RunRecord, *workers: WorkerRecord, **known: object) -> str:
     [
         ([], "no worker serves fulfil@1: none is alive"),
         ([worker(status="lost")], "no worker serves fulfil@1: none is alive"),
+        ([worker(lease_until=NOW - 1)], "no worker serves fulfil@1: none is alive"),
         ([worker(serves=["mail@1"])], "no worker serves fulfil@1"),
         ([worker(serves=["fulfil@2", "fulfil@3"])], "no worker serves fulfil@1, only fulfil@2, fulfil@3"),
         ([worker(), worker(runs_held=10)], "waits for a free worker (13 of 20 slots are taken)"),
@@ -109,9 +110,11 @@ def test_a_running_run_tells_its_step_or_its_worker() -> None:
 
 
 def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
-    gone = "its worker w-1 is gone; the next sweep puts the run right"
-    assert why(run(Status.RUNNING)) == gone
-    assert why(run(Status.CANCELLING), worker(status="lost")) == f"cancel requested; {gone}"
+    assert why(run(Status.RUNNING)) == "its worker w-1 is gone; any other worker puts the run right"
+    gone = "its worker w-1 is gone, last heard of 20 s ago; any other worker puts the run right"
+    late = worker(heartbeat_at=NOW - 20 * SECOND, lease_until=NOW - SECOND)
+    assert why(run(Status.RUNNING), late) == gone
+    assert why(run(Status.CANCELLING), dataclasses.replace(late, status="lost")) == f"cancel requested; {gone}"
     stalled = worker(stalled_in="step charge of run order-1")
     assert why(run(Status.RUNNING), stalled) == "worker w-1 is stalled in step charge of run order-1"
 

@@ -103,6 +103,20 @@ def test_a_full_disk_is_an_error_not_a_silent_success(database: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_a_stream_that_the_caller_closed_changes_nothing_else(database: Path, stream: str) -> None:
+    with_store(database, lambda store: make(store, "a", Status.PENDING))
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *COMMAND, "run", "pause", "a"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if stream == "1" else "paused: run a stays where it is until `runtrue run resume a`\n")
+
+
 def test_the_module_and_the_script_are_the_same_command(here: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "runtrue", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"runtrue, version {rt.__version__}\n"

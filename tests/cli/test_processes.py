@@ -262,6 +262,20 @@ def test_a_worker_that_is_asked_twice_leaves_at_once_and_another_goes_on(
     assert runtrue("run", "wait", run_id).code == 0
 
 
+def test_a_run_whose_worker_was_killed_does_not_claim_to_go_on(
+    runtrue: Runtrue, worker: "subprocess.Popen[str]", gate: Gate
+) -> None:
+    run_id = start(runtrue, "once")
+    gate.arrival("first")
+    worker.kill()
+    worker.wait(60)
+    told = runtrue("run", "wait", run_id, "--timeout", "3")
+    assert told.code == 7
+    assert "is gone, last heard of " in told.err
+    assert runtrue("worker", "list").err == "no worker is alive\n"
+    assert "its lease ran out " in runtrue("worker", "list", "--all").out
+
+
 @pytest.mark.parametrize(
     ("text", "target", "code", "complaint"),
     [

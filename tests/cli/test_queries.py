@@ -139,7 +139,7 @@ def test_a_run_shows_the_commands_that_it_can_be_given(runtrue: Runtrue, a_run: 
 def test_a_run_that_is_not_there_is_not_found(runtrue: Runtrue, database: Path, words: tuple[str, ...]) -> None:
     told = runtrue("run", *words, "nobody")
     assert (told.code, told.out) == (3, "")
-    assert told.err == "error: there is no run 'nobody'; `runtrue run list` shows the runs there are\n"
+    assert told.err == "Error: there is no run 'nobody'; `runtrue run list` shows the runs there are\n"
 
 
 @pytest.mark.parametrize("run_id", ["", "x" * 1_000, "a\nb", "'; --"])

@@ -120,7 +120,7 @@ def test_a_refusal_names_what_the_run_can_be_asked(runtrue: Runtrue, a_run: ARun
 def test_a_verb_for_a_run_that_is_not_there_is_not_found(runtrue: Runtrue, database: Path, verb: str) -> None:
     told = runtrue(*words(verb, "nobody"))
     assert (told.code, told.out) == (3, "")
-    assert told.err == "error: there is no run 'nobody'; `runtrue run list` shows the runs there are\n"
+    assert told.err == "Error: there is no run 'nobody'; `runtrue run list` shows the runs there are\n"
 
 
 def test_an_outcome_in_json_has_the_facts_of_the_row(runtrue: Runtrue, a_run: ARun) -> None:

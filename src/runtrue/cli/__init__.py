@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -22,6 +23,7 @@ _COMMANDS = (processes, queries, upkeep, verbs, watch)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out the command line (`sys.argv` if `arguments` is None) and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal or file that cannot show a character gets its number, never an error in the middle of a table.
         if isinstance(stream, io.TextIOWrapper):
@@ -34,9 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.BROKEN_PIPE
     except OSError as error:  # a full disk behind stdout, most likely; the database's own errors are StoreErrors
         _give_up_stdout()
-        note(f"error: {error}")
+        note(f"Error: {error}")
         return Exit.ERROR
     return code
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed (`>&-`) is None to Python; what is written to it goes nowhere, as asked."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long-lived as the process
+            setattr(sys, name, nowhere)
 
 
 def _give_up_stdout() -> None:
@@ -60,7 +70,7 @@ def _carry_out(words: list[str]) -> int:
         note("interrupted")
         return Exit.INTERRUPTED
     except RuntrueError as error:
-        note(f"error: {_sentence(error)}")
+        note(f"Error: {_sentence(error)}")
         return exit_code_of(error)
 
 

@@ -20,6 +20,7 @@ from runtrue.cli.options import (
 )
 from runtrue.cli.tables import print_events, print_holds, print_run, print_runs, print_steps, print_workers
 from runtrue.cli.text import local_text, note, say
+from runtrue.explain import is_alive
 from runtrue.jsonform import (
     attempt_body,
     cursor_text,
@@ -199,7 +200,7 @@ async def list_holds(*, run_id: str | None, closed_too: bool, output: str) -> in
 
 
 @worker.command("list")
-@click.option("--all", "past_too", is_flag=True, help="Workers that are lost or stopped too.")
+@click.option("--all", "past_too", is_flag=True, help="Those that are lost or stopped too.")
 @output_option("table", "json", "jsonl", "id")
 @database_option
 @asynchronous
@@ -209,8 +210,8 @@ async def list_workers(*, past_too: bool, output: str) -> int:
     With what they hold and do.
     """
     async with connected() as service:
-        found = [worker for worker in await service.workers() if past_too or worker.status == "alive"]
         now = service.clock.now()
+        found = [worker for worker in await service.workers() if past_too or is_alive(worker, now)]
     if output == "id":
         for item in found:
             say(item.id)

@@ -6,7 +6,7 @@ from runtrue.cli.describe import Described
 from runtrue.cli.text import local_text, local_time_of_day, print_pairs, print_table, to_type
 from runtrue.cli.wording import event_text
 from runtrue.codec import decode_error
-from runtrue.explain import error_text, span_text
+from runtrue.explain import error_text, is_alive, span_text
 from runtrue.jsonform import dumps, payload
 from runtrue.lifecycle import CLOSED_BY_ANSWER, Command
 from runtrue.records import AttemptRecord, Event, Hold, Progress, StepRecord, WorkerRecord
@@ -45,7 +45,7 @@ def print_run(described: Described) -> None:
             ("why", described.why),
             ("progress", progress_text(run.progress)),
             ("steps done", str(run.steps_done)),
-            ("attempt", f"{run.attempt} ({run.attempt - 1} workers were lost)" if run.attempt > 1 else "1"),
+            ("attempt", f"{run.attempt}; each before it ended with a lost worker" if run.attempt > 1 else "1"),
             ("worker", run.worker_id or ""),
             ("request", f"{asked.verb} by {asked.by} at {local_text(asked.at)} {asked.reason}" if asked else ""),
             ("priority", str(run.priority) if run.priority else ""),
@@ -160,6 +160,8 @@ def progress_text(progress: Progress | None) -> str:
 
 def _worker_notes(worker: WorkerRecord, now: int) -> str:
     notes = [f"stalled in {worker.stalled_in}"] if worker.stalled_in else []
+    if worker.status == "alive" and not is_alive(worker, now):
+        notes.append(f"its lease ran out {span_text(now - worker.lease_until)} ago")
     notes += [f"{step.step} of run {step.run_id} for {span_text(now - step.since)}" for step in worker.in_flight]
     if worker.fenced_writes:
         notes.append(f"{worker.fenced_writes} fenced writes")

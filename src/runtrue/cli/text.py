@@ -9,6 +9,8 @@ import click
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+FOLDED_WIDTH_MIN = 16
+
 STATUS_STYLES = {
     "running": "cyan",
     "waiting": "blue",
@@ -101,14 +103,20 @@ def _coloured(name: str, value: str) -> str:
 
 
 def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], status_column: int) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    widths = [max(cell_len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
+    # Where all but the widest column fit, that one alone is folded: an id on one line can be copied.
+    widest = max(range(len(columns)), key=widths.__getitem__)
+    roomy = sum(widths) - widths[widest] + 2 * len(columns) + FOLDED_WIDTH_MIN <= console.width
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=roomy and index != widest)
     for row in rows:
         styles = [STATUS_STYLES.get(cell, "") if at == status_column else "" for at, cell in enumerate(row)]
         table.add_row(*(Text(cell, style=style) for cell, style in zip(row, styles, strict=True)))
-    Console().print(table)
+    console.print(table)

@@ -11,6 +11,7 @@ from runtrue.cli.options import (
     output_option,
 )
 from runtrue.cli.text import note, print_pairs, say, to_type
+from runtrue.explain import is_alive
 from runtrue.jsonform import dumps, schema_body
 from runtrue.store.protocol import SchemaStatus
 
@@ -65,6 +66,7 @@ async def doctor(*, output: str) -> int:
     """
     async with connected() as service:
         report = await service.doctor()
+        alive = sum(is_alive(worker, service.clock.now()) for worker in report.workers)
     if output == "json":
         body = {
             "findings": [
@@ -73,11 +75,10 @@ async def doctor(*, output: str) -> int:
             ],
             "advice": list(report.advice),
             "runs": {status.value: count for status, count in report.counts.items()},
-            "workers_alive": sum(worker.status == "alive" for worker in report.workers),
+            "workers_alive": alive,
         }
         print(dumps(body))
         return Exit.ERROR if report.findings else Exit.DONE
-    alive = sum(worker.status == "alive" for worker in report.workers)
     counts = ", ".join(f"{count} {status.value}" for status, count in report.counts.items() if count)
     print_pairs((("runs", counts or "none"), ("workers alive", str(alive))))
     for found in report.findings:
@@ -85,7 +86,7 @@ async def doctor(*, output: str) -> int:
     for advice in report.advice:
         say(f"advice: {advice}")
     if report.findings:
-        note(f"{len(report.findings)} promises are broken; see `{to_type('run', 'events', 'ID')}`")
+        note(f"{len(report.findings)} broken promise(s); see `{to_type('run', 'events', 'ID')}`")
         return Exit.ERROR
     say("every promise that can be checked is kept")
     return Exit.DONE

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EVENTS_SHOWN = 12
+BAR_WIDTH = 40
 
 
 @run.command("watch")
@@ -92,6 +93,7 @@ async def _picture(service: Service, run_id: str) -> None:
 def _drawn(described: Described, latest: deque[Event], now: int) -> "RenderableType":
     from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     row = described.run
@@ -108,8 +110,11 @@ def _drawn(described: Described, latest: deque[Event], now: int) -> "RenderableT
     if described.why:
         parts.append(Text(clean(described.why), style="dim"))
     if row.progress is not None:
+        line = Table.grid(padding=(0, 1))
+        cells: list[RenderableType] = [Text(clean(progress_text(row.progress)))]
         if row.progress.total and row.progress.done is not None:
-            parts.append(ProgressBar(total=row.progress.total, completed=row.progress.done, width=40))
-        parts.append(Text(clean(progress_text(row.progress))))
+            cells.insert(0, ProgressBar(total=row.progress.total, completed=row.progress.done, width=BAR_WIDTH))
+        line.add_row(*cells)
+        parts.append(line)
     parts += [Text(clean(event_line(event)), no_wrap=True, overflow="ellipsis") for event in latest]
     return Group(*parts)

@@ -86,11 +86,11 @@ def event_text(event: Event) -> str:
     words = event.type.replace("_", " ")
     if event.type in ("step", "attempt_failed"):
         return _step_event(words, event)
-    details = [f"{_LABELS.get(name, name)} {_value_text(name, value)}" for name, value in told.items()]
+    details = [f"{_LABELS.get(name, name)} {_value_text(name, value)}".strip() for name, value in told.items()]
     return f"{words}: {', '.join(details)}" if details else words
 
 
-_LABELS = {"worker": "on", "ready_at": "until", "cause": "because", "hold_id": "hold", "pause_id": "pause"}
+_LABELS = {"worker": "on", "ready_at": "until", "cause": "because", "hold_id": "", "pause_id": "pause"}
 
 
 def _step_event(words: str, event: Event) -> str:
