@@ -35,6 +35,9 @@ COMMAND_PATIENCE = 1_800_000
 
 DEFAULT_VERSION = "1"
 
+EVENTS_LOOKED_BACK = 50
+"""How many of a run's newest events tell whether the step last reported as running has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -199,13 +202,22 @@ class Service:
         return await self.store.workers()
 
     async def in_flight(self, run: RunRecord) -> InFlight | None:
-        """The step that the run's worker last reported as running for a while; None if it reported none."""
+        """The step that is running now as far as is known; None if nothing is known.
+
+        The worker tells it with each renewal, up to a second ago: a step whose end was recorded since is left out.
+        """
         if run.worker_id is None:
             return None
         for worker in await self.store.workers():
             if worker.id == run.worker_id:
-                return next((step for step in worker.in_flight if step.run_id == run.id), None)
+                told = next((step for step in worker.in_flight if step.run_id == run.id), None)
+                return told if told is not None and not await self._ended_since(run, told) else None
         return None
+
+    async def _ended_since(self, run: RunRecord, told: InFlight) -> bool:
+        """True if a step or attempt that ended after `told` began is recorded: then that one has ended too."""
+        newest = await self.store.events(run.id, max(0, run.event_seq - EVENTS_LOOKED_BACK))
+        return any(event.type in ("step", "attempt_failed") and event.at >= told.since for event in newest)
 
     async def doctor(self) -> Doctor:
         """Look the whole database over."""
