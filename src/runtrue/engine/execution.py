@@ -172,6 +172,8 @@ class Execution:
             end: End = Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason))
         except asyncio.CancelledError:
             self._in_code = False
+            if self._unwinding:
+                raise Unwound from None
             await self.hear_cancelled_error()
             await self._fail_cancelled_call()
         except (KeyboardInterrupt, GeneratorExit):
@@ -273,6 +275,8 @@ class Execution:
     def _unwind(self, *, lost: bool) -> NoReturn:
         self._unwinding = True
         self.gone = self.gone or lost
+        # Code that swallows the signal and waits for something foreign holds a slot: the next renewal interrupts it.
+        self._in_code = True
         raise Unwound
 
     # ------------------------------------------------------------ recording
