@@ -7,9 +7,16 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from runtrue.authoring._context import RunInfo, StepInfo, current_runtime, runtime_variable, step_variable
+from runtrue.authoring._context import (
+    RunInfo,
+    StepInfo,
+    checked_progress,
+    current_runtime,
+    runtime_variable,
+    step_variable,
+)
 from runtrue.authoring._duration import Duration, datetime_of, microseconds_at, seconds_of
-from runtrue.errors import ConfigurationError, WrongPlace
+from runtrue.errors import WrongPlace
 from runtrue.ids import random_seed, random_uuid
 
 
@@ -43,15 +50,11 @@ def random() -> Random:
 
 def set_progress(*, done: float | None = None, total: float | None = None, note: str = "") -> None:
     """Report how far the run is; the last report shows in `runtrue run watch`. Recorded with the next effect."""
-    given: dict[str, object] = {"done": done, "total": total}
-    for name, number in given.items():
-        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
-            raise ConfigurationError(f"rt.set_progress: {name} must be a number, not {type(number).__name__}")
     step = step_variable.get()
     if step is not None:
         step.progress(done=done, total=total, note=note)
         return
-    current_runtime("rt.set_progress").progress(done, total, note)
+    current_runtime("rt.set_progress").progress(*checked_progress(done, total, note))
 
 
 def this_run() -> RunInfo:

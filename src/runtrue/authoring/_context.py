@@ -1,11 +1,12 @@
 """How a workflow reaches the engine that runs it: a Protocol in a context variable."""
 
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runtrue.errors import WrongPlace
+from runtrue.errors import ConfigurationError, WrongPlace
 
 if TYPE_CHECKING:
     from runtrue.authoring._step import Step
@@ -63,13 +64,34 @@ class StepInfo:
 
     def progress(self, *, done: float | None = None, total: float | None = None, note: str = "") -> None:
         """Report how far the run is; the last report shows in `runtrue run watch`."""
-        self._progress(done, total, note)
+        self._progress(*checked_progress(done, total, note))
 
 
 class ProgressReport(Protocol):
     """Takes a progress report of the run."""
 
     def __call__(self, done: float | None, total: float | None, note: str, /) -> None: ...
+
+
+def checked_progress(done: object, total: object, note: object) -> tuple[float | None, float | None, str]:
+    """A report as it is recorded. Raises ConfigurationError for what is no finite number, or no text."""
+    if not isinstance(note, str):
+        raise ConfigurationError(f"progress: note must be text, not {type(note).__name__}")
+    return _number("done", done), _number("total", total), note
+
+
+def _number(name: str, given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise ConfigurationError(f"progress: {name} must be a number, not {type(given).__name__}")
+    try:
+        number = float(given)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ConfigurationError(f"progress: {name} must be a finite number, not {number}")
+    return number
 
 
 class Runtime(Protocol):

@@ -59,8 +59,7 @@ class Execution:
         self.gone = False
         """The run is not ours any more: nothing may be started, nothing will be recorded."""
         self.may_execute = host.may_execute
-        self._loop = asyncio.get_running_loop()
-        self._own_task = OwnTask(self._loop)
+        self._own_task = OwnTask(asyncio.get_running_loop())
         self._workflow = workflow
         self._host = host
         self._journal = journal
@@ -166,18 +165,16 @@ class Execution:
         try:
             self._in_code = True
             result = await self._call_workflow()
-        except Unwound:
+        except (Unwound, KeyboardInterrupt, GeneratorExit):
             raise
         except CancelRun as wish:
             end: End = Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason))
         except asyncio.CancelledError:
             self._in_code = False
-            if self._unwinding:
-                raise Unwound from None
-            await self.hear_cancelled_error()
-            await self._fail_cancelled_call()
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
+            if not self._unwinding:
+                await self.hear_cancelled_error()
+                await self._fail_cancelled_call()
+            raise Unwound from None
         except BaseException as error:  # whatever leaves the workflow, SystemExit too, fails this run and no other
             end = Finish(Status.FAILED, codec.encode_error(error))
         else:
@@ -275,8 +272,7 @@ class Execution:
     def _unwind(self, *, lost: bool) -> NoReturn:
         self._unwinding = True
         self.gone = self.gone or lost
-        # Code that swallows the signal and waits for something foreign holds a slot: the next renewal interrupts it.
-        self._in_code = True
+        self._in_code = True  # code that swallows this and waits holds a slot: the next renewal interrupts it
         raise Unwound
 
     # ------------------------------------------------------------ recording
@@ -354,8 +350,8 @@ class Execution:
         if self.history.unvisited or self.gone or self._unwinding:
             return
         report = Progress(done, total, codec.clean_text(note, 1_000), self.clock.now())
-        # A step may report from a thread of its own.
-        self._loop.call_soon_threadsafe(self._journal.note_progress, self.run_id, self.epoch, report)
+        # At once, so that it goes before the end that may follow; but a step may report from a thread of its own.
+        self._own_task.on_loop(self._journal.note_progress, self.run_id, self.epoch, report)
 
     def value(self, kind: str, make: Callable[[], object], /) -> Any:
         """The recorded value of this place, or a new one that is recorded before the next effect starts."""

@@ -99,11 +99,15 @@ class Journal:
                 left.append(entry)
                 continue
             taken.add(run_id)
+            noted = self._progress.pop(run_id, None) if self._progress else None
+            if noted is not None and noted[0] == entry[0].epoch:
+                if entry[0].end is not None:
+                    # An end comes alone, and what was reported before it must not be lost.
+                    batch.append((RunEffects(run_id, noted[0], progress=noted[1]), None))
+                    left.append(entry)
+                    continue
+                entry[0].progress = noted[1]
             batch.append(entry)
-            if self._progress:
-                noted = self._progress.pop(run_id, None)
-                if noted is not None and entry[0].end is None and noted[0] == entry[0].epoch:
-                    entry[0].progress = noted[1]
         self._queue = left
         for run_id in [run_id for run_id in self._progress if run_id not in flying and run_id not in taken]:
             epoch, progress = self._progress.pop(run_id)

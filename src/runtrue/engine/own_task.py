@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from runtrue.errors import WrongPlace
 
@@ -26,3 +27,10 @@ class OwnTask:
             f"{call} was called {where}; call and await it in the workflow function itself: only there its "
             "place in the history is certain"
         )
+
+    def on_loop(self, call: Callable[..., object], *args: object) -> None:
+        """Call at once if this is the loop's thread, else have the loop call it soon."""
+        if threading.get_ident() == self._thread_id:
+            call(*args)
+        else:
+            self._loop.call_soon_threadsafe(call, *args)
