@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.running import audit, failure, finished, opened, reaches, recorded, until
+from tests.engine.running import audit, failure, finished, opened, reaches, recorded
+from tests.support import waiting
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
@@ -111,8 +112,8 @@ CHANGES = [
     (removed, "call 2 of flow is rt.sleep, but the history holds step b there"),
     (inserted, "call 2 of flow is step c, but the history holds step b there"),
     (another_kind, "call 2 of flow is rt.sleep, but the history holds step b there"),
-    (ends_early, "the history holds step b as call 2, but the code of flow ended after 1 calls"),
-    (fails_early, "the history holds step b as call 2, but the code of flow ended after 1 calls"),
+    (ends_early, "the history holds step b as call 2, but the code of flow ended after 1 call"),
+    (fails_early, "the history holds step b as call 2, but the code of flow ended after 1 call"),
     (a_value_in_its_place, "call 2 of flow is rt.uuid4, but the history holds step b there"),
     (a_value_whose_refusal_is_swallowed, "call 2 of flow is rt.now, but the history holds step b there"),
 ]
@@ -177,7 +178,6 @@ async def test_a_resume_under_code_that_still_does_not_fit_holds_the_run_again(d
 
 async def until_holds(app: rt.App, run_id: str, number: int) -> None:
     """The run has been held so many times."""
-    from tests.support import waiting
 
     async def enough() -> bool:
         return len(await app.service.holds(run_id, open_only=False)) >= number
@@ -275,9 +275,7 @@ async def test_an_input_that_never_fitted_fails_a_run_without_a_history(database
         assert "there is no parameter other" in (await failure(await app.get(unknown.id))).message
 
 
-async def test_a_step_that_took_the_place_of_one_with_failed_attempts_holds_the_run(
-    database: Path, clock: ManualClock
-):
+async def test_a_step_that_took_the_place_of_one_with_failed_attempts_holds_the_run(database: Path, clock: ManualClock):
     """The failed attempts may have had effects, and the new step would go by their number and their key."""
 
     @rt.step(retry=rt.Retry(5, first_delay=60, jitter=False))
@@ -334,4 +332,3 @@ async def test_a_pause_and_a_mismatch_leave_one_paused_run_with_both_holds_told(
         assert {hold.kind for hold in await run.holds()} == {HoldKind.CODE_MISMATCH, HoldKind.OPERATOR}
         outcome = await run.resume()
         assert outcome.status is Status.PENDING
-        await until(lambda: True)

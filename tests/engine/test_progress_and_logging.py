@@ -280,5 +280,3 @@ def test_the_logger_works_outside_of_runs_too_and_configures_nothing(caplog: pyt
     assert not hasattr(caplog.records[0], "run_id")
     assert logging.getLogger("runtrue").handlers == []
     assert logging.getLogger("runtrue.run").handlers == []
-
-
