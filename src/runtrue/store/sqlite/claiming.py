@@ -16,7 +16,7 @@ SQL = load_statements(Path(__file__).with_name("claiming.sql"))
 
 Serves = Sequence[tuple[str, str]]
 
-_PRIORITY_BELOW_ALL = -(2**63)
+_PRIORITY_BELOW_ALL = -(2**31) - 1
 
 
 def claim(connection: sqlite3.Connection, worker_id: str, serves: Serves, limit: int, now: int) -> list[Claimed]:

@@ -54,7 +54,8 @@ def _repeat(connection: Connection, request: CommandRequest, verb: str, reply: s
     if verb != request.verb:
         text = f"request id {request.request_id} was used before for {verb}; use a new id for {request.verb}"
         return dataclasses.replace(_refused(connection, request, text), request_conflict=True)
-    return dataclasses.replace(msgspec.json.decode(reply, type=CommandReply), repeated=True)
+    stored = msgspec.json.decode(reply, type=CommandReply)
+    return dataclasses.replace(stored, repeated=True, open_holds=tuple(stored.open_holds))
 
 
 # ---------------------------------------------------------------- the verbs

@@ -2,10 +2,11 @@
 -- name: lose_workers
 UPDATE runtrue_workers SET status = 'lost' WHERE status = 'alive' AND lease_until < :now RETURNING id
 
--- Owned by nobody who is alive; also by a worker whose row is gone.
+-- Owned by nobody who is alive; also by a worker whose row is gone. The index holds owned runs only; left to itself the
+-- planner would walk all runs for the sake of the order.
 -- name: orphans
 SELECT id, epoch, worker_id, (SELECT status FROM runtrue_workers WHERE id = r.worker_id)
-FROM runtrue_runs AS r
+FROM runtrue_runs AS r INDEXED BY runtrue_runs_worker
 WHERE worker_id IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM runtrue_workers WHERE id = r.worker_id AND status = 'alive')
 ORDER BY id LIMIT :limit

@@ -18,7 +18,7 @@ CREATE TABLE runtrue_runs (
     updated_at INTEGER NOT NULL,
     workflow TEXT NOT NULL,
     version TEXT NOT NULL,
-    priority INTEGER NOT NULL,
+    priority INTEGER NOT NULL CHECK (priority BETWEEN -2147483648 AND 2147483647),
     ready_at INTEGER NOT NULL,
     idempotency_key TEXT,
     request_verb TEXT CHECK (request_verb IN ('pause', 'cancel', 'terminate')),

@@ -1,0 +1,223 @@
+"""What the database itself refuses, whoever writes to the file."""
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.conformance.hands import execute, without_triggers
+from tests.conformance.stage import Stage, attempt
+
+from runtrue.lifecycle import OWNED, TERMINAL, Command, Status, legal_moves
+
+REFUSED = re.compile("no such change of status|finished run never changes")
+RUN = "UPDATE runtrue_runs SET {} WHERE id = 'r'"
+
+
+def fitting(status: Status) -> str:
+    """The columns that the checks tie to a status, so that only the move itself can be what is refused."""
+    worker = "'w'" if status in OWNED else "NULL"
+    finished = "7" if status in TERMINAL else "NULL"
+    holds = {Status.PAUSED: 1, Status.PAUSING: 1}.get(status, 0)
+    verb = {Status.PAUSING: "'pause'", Status.CANCELLING: "'cancel'"}.get(status, "request_verb")
+    asked = "request_at = 1, request_by = '', request_reason = ''," if verb != "request_verb" else ""
+    return (
+        f"status = '{status}', worker_id = {worker}, finished_at = {finished}, open_run_holds = {holds}, {asked}"
+        f"request_verb = {verb}"
+    )
+
+
+@pytest.mark.parametrize("to", Status)
+@pytest.mark.parametrize("leaving", Status)
+async def test_a_change_of_status_by_hand_works_only_where_the_lifecycle_has_it(
+    file_stage: Stage, path: Path, leaving: Status, to: Status
+):
+    await file_stage.make(leaving)
+    before = await file_stage.everything()
+    if (leaving, to) in legal_moves() or (leaving is to and leaving not in TERMINAL):
+        execute(path, RUN.format(fitting(to)))
+        assert (await file_stage.run()).status is to
+    else:
+        with pytest.raises(sqlite3.IntegrityError, match=REFUSED):
+            execute(path, RUN.format(fitting(to)))
+        assert await file_stage.everything() == before
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("priority = 9", "steps_done = 99", "event_seq = event_seq", "updated_at = 1", "finished_at = 1"),
+        *("finished_at = NULL", "request_reason = ''", "losses = 0", "status = status", "idempotency_key = 'k'"),
+    ],
+)
+async def test_nothing_of_a_finished_run_changes(file_stage: Stage, path: Path, status: Status, change: str):
+    await file_stage.make(status)
+    before = await file_stage.everything()
+    with pytest.raises(sqlite3.IntegrityError, match=r"never changes|CHECK"):
+        execute(path, RUN.format(change))
+    assert await file_stage.everything() == before
+
+
+@pytest.mark.parametrize("column", ["id", "workflow", "version", "idempotency_key", "created_at"])
+async def test_the_identity_of_a_run_never_changes(file_stage: Stage, path: Path, column: str):
+    await file_stage.start()
+    for how in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
+        with pytest.raises(sqlite3.IntegrityError, match="the identity of a run never changes"):
+            execute(path, RUN.replace("UPDATE", how).format(f"{column} = 'other'"))
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
+async def test_a_run_cannot_be_replaced_by_a_new_one(file_stage: Stage, path: Path, status: Status):
+    claimed = await file_stage.make(status)
+    assert claimed is not None
+    before = await file_stage.everything()
+    columns = "id, status, workflow, version, priority, ready_at, created_at, updated_at, idempotency_key"
+    for how in ("INSERT", "INSERT OR REPLACE", "REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError):
+            execute(path, f"{how} INTO runtrue_runs ({columns}) VALUES ('r', 'pending', 'flow', '1', 0, 0, 0, 0, NULL)")
+    assert await file_stage.everything() == before
+
+
+async def test_a_run_cannot_be_replaced_by_another_of_its_key(file_stage: Stage, path: Path):
+    await file_stage.start(idempotency_key="k")
+    columns = "id, status, workflow, version, priority, ready_at, created_at, updated_at, idempotency_key"
+    with pytest.raises(sqlite3.IntegrityError, match="id and key of its own"):
+        execute(path, f"REPLACE INTO runtrue_runs ({columns}) VALUES ('s', 'pending', 'flow', '1', 0, 0, 0, 0, 'k')")
+    assert (await file_stage.run()).status is Status.PENDING
+
+
+@pytest.mark.parametrize("status", sorted(set(Status) - {Status.PENDING}))
+async def test_a_run_is_born_pending_only(file_stage: Stage, path: Path, status: Status):
+    columns = "id, status, workflow, version, priority, ready_at, created_at, updated_at, worker_id, finished_at"
+    worker, finished = ("w" if status in OWNED else None), (1 if status in TERMINAL else None)
+    with pytest.raises(sqlite3.IntegrityError, match="a run is born pending"):
+        execute(
+            path, f"INSERT INTO runtrue_runs ({columns}) VALUES ('s', ?, 'f', '1', 0, 0, 0, 0, ?, ?)",
+            *(status, worker, finished),
+        )  # fmt: skip
+
+
+async def test_a_run_is_born_with_epoch_0_only(file_stage: Stage, path: Path):
+    columns = "id, status, workflow, version, priority, ready_at, created_at, updated_at, epoch"
+    with pytest.raises(sqlite3.IntegrityError, match="with epoch 0"):
+        execute(path, f"INSERT INTO runtrue_runs ({columns}) VALUES ('s', 'pending', 'f', '1', 0, 0, 0, 0, 1)")
+
+
+@pytest.mark.parametrize("status", Status)
+async def test_only_a_finished_run_may_be_deleted_with_what_belongs_to_it(
+    file_stage: Stage, path: Path, status: Status
+):
+    await file_stage.make(status)
+    for statement in (
+        "DELETE FROM runtrue_run_payloads WHERE run_id = 'r'",
+        "DELETE FROM runtrue_steps WHERE run_id = 'r'",
+        "DELETE FROM runtrue_runs WHERE id = 'r'",
+    ):
+        if status in TERMINAL:
+            execute(path, statement)
+        elif "steps" not in statement or status not in {Status.PENDING, Status.PAUSED}:
+            with pytest.raises(sqlite3.IntegrityError, match="runtrue: "):
+                execute(path, statement)
+
+
+@pytest.mark.parametrize("table", ["runtrue_steps", "runtrue_run_payloads", "runtrue_attempts", "runtrue_events"])
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
+async def test_what_was_recorded_never_changes(file_stage: Stage, path: Path, table: str, status: Status):
+    claimed = await file_stage.running()
+    await file_stage.record(claimed, attempts=[attempt()])
+    await file_stage.make(status, "s")
+    column = {"runtrue_run_payloads": "body", "runtrue_events": "data"}.get(table, "error")
+    with pytest.raises(sqlite3.IntegrityError, match="never changes"):
+        execute(path, f"UPDATE {table} SET {column} = 'a lie'")
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
+@pytest.mark.parametrize("how", ["INSERT OR REPLACE", "REPLACE", "INSERT"])
+@pytest.mark.parametrize("table", ["runtrue_steps", "runtrue_run_payloads"])
+async def test_what_was_recorded_is_never_replaced(file_stage: Stage, path: Path, table: str, how: str, status: Status):
+    await file_stage.make(status)
+    before = await file_stage.everything()
+    with pytest.raises(sqlite3.IntegrityError, match="never replaced"):
+        execute(path, f"{how} INTO {table} SELECT * FROM {table} WHERE run_id = 'r'")
+    assert await file_stage.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("status", "lie"),
+    [
+        (Status.PENDING, "worker_id = 'w'"),
+        (Status.RUNNING, "worker_id = NULL"),
+        (Status.RUNNING, "finished_at = 1"),
+        (Status.PAUSED, "open_run_holds = 0"),
+        (Status.PAUSED, "open_run_holds = -1"),
+        (Status.PAUSING, "request_verb = NULL, request_at = NULL, request_by = NULL, request_reason = NULL"),
+        (Status.CANCELLING, "request_verb = 'pause'"),
+        (Status.PENDING, "request_verb = 'cancel'"),
+        (Status.RUNNING, "status = 'completed', worker_id = NULL"),
+        (Status.PAUSING, "status = 'completed', worker_id = NULL, finished_at = 1"),
+    ],
+)
+async def test_columns_that_contradict_each_other_are_refused(file_stage: Stage, path: Path, status: Status, lie: str):
+    await file_stage.make(status)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK constraint failed"):
+        execute(path, RUN.format(lie))
+
+
+async def test_a_run_has_one_open_operators_hold_and_one_active_pause(file_stage: Stage, path: Path):
+    await file_stage.make(Status.PAUSED)
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        execute(
+            path, "INSERT INTO runtrue_holds SELECT 'h', run_id, kind, 1, '', '', NULL, NULL, NULL FROM runtrue_holds"
+        )
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        execute(path, "INSERT INTO runtrue_pauses SELECT 'p', run_id, 1, NULL, 1, 0, 0, 0, 0 FROM runtrue_pauses")
+
+
+# ---------------------------------------------------------------- damage that is found
+DAMAGES = [
+    ("DELETE FROM runtrue_pauses", "paused means resumable", "is paused without an active pause"),
+    ("DELETE FROM runtrue_holds", "paused means resumable", "is paused without an open hold"),
+    ("UPDATE runtrue_runs SET status = 'pending' WHERE id = 'paused'", "paused means resumable", "and is not paused"),
+    ("DELETE FROM runtrue_holds", "holds are counted", "counts 1 open holds, there are 0"),
+    ("UPDATE runtrue_workers SET lease_until = 0", "no zombies", "is running and its worker w is overdue"),
+    ("DELETE FROM runtrue_workers", "no zombies", "is running and its worker w is not known"),
+    ("DELETE FROM runtrue_events WHERE type = 'claimed'", "history is whole", "counts 4 happenings, 3 are recorded"),
+    ("UPDATE runtrue_runs SET event_seq = 9 WHERE id = 'done'", "history is whole", "the last one is 4"),
+    ("DELETE FROM runtrue_run_payloads WHERE kind = 'output'", "an end has its payload", "its result is not recorded"),
+    ("DELETE FROM runtrue_run_payloads WHERE kind = 'input'", "an end has its payload", "has no recorded input"),
+    ("DELETE FROM runtrue_steps", "steps are counted", "counts 1 steps, 0 are recorded"),
+    ("UPDATE runtrue_steps SET digest = 5", "steps are unchanged", "do not fit the digest"),
+]
+
+
+@pytest.mark.parametrize(("damage", "promise", "problem"), DAMAGES, ids=[f"{d[1]}: {d[2]}" for d in DAMAGES])
+async def test_a_broken_promise_is_found(file_stage: Stage, path: Path, damage: str, promise: str, problem: str):
+    await file_stage.make(Status.COMPLETED, "done")
+    await file_stage.make(Status.PAUSED, "paused")
+    await file_stage.make(Status.RUNNING, "running")
+    assert await file_stage.store.check() == []
+    without_triggers(path, damage)
+    findings = await file_stage.store.check()
+    assert any(finding.promise == promise and problem in finding.problem for finding in findings), findings
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM runtrue_steps WHERE ordinal = 2",
+        "UPDATE runtrue_steps SET digest = digest + 1 WHERE ordinal = 1",
+        "INSERT INTO runtrue_steps SELECT run_id, branch, 9, 9, 7, name, kind, 1, 1, 1, 1, '', '' FROM runtrue_steps LIMIT 1",  # noqa: E501
+    ],
+)
+async def test_a_snapshot_that_does_not_fit_the_steps_leaves_the_run_paused_and_says_so(
+    file_stage: Stage, path: Path, damage: str
+):
+    await file_stage.paused_at_boundary(steps=2)
+    without_triggers(path, damage)
+    before = await file_stage.everything()
+    reply = await file_stage.verb(Command.RESUME)
+    assert (reply.answer, reply.status) == ("refused", Status.PAUSED)
+    assert "does not fit the recorded steps" in reply.refusal
+    assert await file_stage.everything() == before
+    assert (await file_stage.verb(Command.CANCEL)).status is Status.CANCELLED

@@ -1,0 +1,150 @@
+"""That the paths which must stay fast use their index, and take so many statements and no more."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conformance.stage import INPUT, RESULT, SERVES, step
+
+from runtrue.lifecycle import Status
+from runtrue.store.protocol import Finish, NewRun, NewWorker, Recorded, RunEffects
+from runtrue.store.sqlite import claiming, journal, schema, starting, workers
+from runtrue.store.sqlite import store as face
+from runtrue.store.statements import load_statements
+
+FOLDER = Path(face.__file__).parent
+STATEMENTS = {
+    f"{file.stem}.{name}": text for file in sorted(FOLDER.glob("*.sql")) for name, text in load_statements(file).items()
+}
+WALKS = {
+    "claiming.next_priority": "SEARCH runtrue_runs USING INDEX runtrue_runs_claim",
+    "claiming.candidates": "SEARCH runtrue_runs USING INDEX runtrue_runs_claim",
+    "claiming.first_ready_at": "SEARCH runtrue_runs USING INDEX runtrue_runs_claim",
+    "claiming.claim": "SEARCH runtrue_runs USING PRIMARY KEY",
+    "journal.advance": "SEARCH runtrue_runs USING PRIMARY KEY",
+    "journal.runs": "SEARCH r USING PRIMARY KEY",
+    "workers.owned_runs": "SEARCH runtrue_runs USING INDEX runtrue_runs_worker",
+    "sweeping.orphans": "SEARCH r USING INDEX runtrue_runs_worker",
+    "sweeping.lose_workers": "SEARCH runtrue_workers USING INDEX runtrue_workers_lease",
+    "queries.page": "SEARCH r USING INDEX runtrue_runs_created",
+    "queries.page_of_status": "SEARCH r USING INDEX runtrue_runs_status",
+    "queries.count": "SCAN runtrue_runs USING COVERING INDEX runtrue_runs_status",
+    "queries.open_holds": "SCAN runtrue_holds USING INDEX runtrue_holds_open",
+    "facts.open_holds": "SEARCH runtrue_holds USING INDEX runtrue_holds_run",
+    "facts.active_pause": "SEARCH runtrue_pauses USING INDEX runtrue_pauses_active",
+    "starting.same_start": "SEARCH r USING INDEX runtrue_runs_key",
+}
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("BEGIN")
+    schema.migrate(connection, 1)
+    connection.execute("COMMIT")
+    yield connection
+    connection.close()
+
+
+def plan(connection: sqlite3.Connection, name: str) -> str:
+    statement = STATEMENTS[name]
+    count = statement.count("?")
+    parameters: object = (None,) * count if count else dict.fromkeys(_names(statement))
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)  # type: ignore[arg-type]
+    return "\n".join(row[3] for row in rows)
+
+
+def _names(statement: str) -> set[str]:
+    return {word.strip("(),;+-").lstrip(":") for word in statement.replace("(", " ").split() if ":" in word}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_statement_walks_its_index(connection: sqlite3.Connection, name: str):
+    assert WALKS[name] in plan(connection, name)
+
+
+@pytest.mark.parametrize("name", ["claiming.candidates", "queries.page", "queries.page_of_status"])
+def test_an_order_comes_from_the_index_and_nothing_is_sorted(connection: sqlite3.Connection, name: str):
+    assert "TEMP B-TREE" not in plan(connection, name)
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.split(".")[0] in {"commands", "ends", "journal"}])
+def test_no_change_of_a_run_scans_a_table(connection: sqlite3.Connection, name: str):
+    scans = [line for line in plan(connection, name).splitlines() if line.startswith("SCAN runtrue_")]
+    assert scans == []
+
+
+def test_nothing_that_changes_with_every_step_stands_in_an_index(connection: sqlite3.Connection):
+    indexed = {
+        column
+        for (index,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'runtrue_runs' AND sql IS NOT NULL"
+        )
+        for _, _, column in connection.execute(f"PRAGMA index_info({index})")
+    }
+    assert indexed.isdisjoint({"event_seq", "steps_done", "losses", "history_digest", "updated_at", "wakeups"})
+
+
+# ---------------------------------------------------------------- counting
+def counted(connection: sqlite3.Connection, work) -> int:
+    """How many statements of SQL `work` takes. The triggers are gone, because each would be traced as one more."""
+    traced: list[str] = []
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.set_trace_callback(traced.append)
+    try:
+        work()
+    finally:
+        connection.set_trace_callback(None)
+    return len(traced)
+
+
+def running(connection: sqlite3.Connection, count: int) -> list[RunEffects]:
+    starting.start(connection, [NewRun(f"r{number:03}", "flow", "1", INPUT, 0) for number in range(count)], 1)
+    workers.register(connection, NewWorker("w", "host", 1, count, [], 10), 1)
+    claimed = claiming.claim(connection, "w", SERVES, count, 2)
+    return [RunEffects(one.run_id, one.epoch) for one in claimed]
+
+
+def test_recording_takes_two_statements_a_step_and_three_a_batch(connection: sqlite3.Connection):
+    effects = running(connection, 50)
+    for effect in effects:
+        effect.steps = [step(1)]
+    assert counted(connection, lambda: journal.record(connection, "w", effects, 3)) == 3 + 2 * 50
+
+
+def test_recording_several_steps_of_one_run_passes_the_fence_once(connection: sqlite3.Connection):
+    (effect,) = running(connection, 1)
+    effect.steps = [step(number) for number in range(1, 21)]
+    assert counted(connection, lambda: journal.record(connection, "w", [effect], 3)) == 3 + 1 + 20
+
+
+def test_finishing_takes_three_statements_a_run(connection: sqlite3.Connection):
+    effects = running(connection, 50)
+    for effect in effects:
+        effect.end = Finish(Status.COMPLETED, RESULT)
+    replies = []
+    assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 2 + 3 * 50
+    assert {reply.recorded for reply in replies} == {Recorded.OK}
+
+
+def test_claiming_takes_three_statements_a_run(connection: sqlite3.Connection):
+    starting.start(connection, [NewRun(f"r{number:03}", "flow", "1", INPUT, 0) for number in range(50)], 1)
+    workers.register(connection, NewWorker("w", "host", 1, 50, [], 10), 1)
+    assert counted(connection, lambda: claiming.claim(connection, "w", SERVES, 50, 2)) <= 4 + 3 * 50
+
+
+@pytest.mark.parametrize("others", [0, 3_000])
+def test_a_claim_looks_at_no_finished_sleeping_or_unserved_run(connection: sqlite3.Connection, others: int):
+    """The steps of SQLite's own machine for the claim of one run do not grow with what lies beside it."""
+    far = 10**12
+    starting.start(connection, [NewRun("mine", "flow", "1", INPUT, 0)], 1)
+    starting.start(connection, [NewRun(f"s{number}", "flow", "1", INPUT, far) for number in range(others)], 1)
+    starting.start(connection, [NewRun(f"u{number}", "other", "1", INPUT, 0) for number in range(others)], 1)
+    workers.register(connection, NewWorker("w", "host", 1, 1, [], 10), 1)
+    ticks: list[int] = []
+    connection.set_progress_handler(lambda: ticks.append(1), 1)
+    assert [claimed.run_id for claimed in claiming.claim(connection, "w", SERVES, 5, 2)] == ["mine"]
+    connection.set_progress_handler(None, 0)
+    assert len(ticks) < 700
