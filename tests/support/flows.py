@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import runtrue as rt
-from tests.support.waiting import block_until_gone, gone
+from tests.support.waiting import CLOCK, block_until_gone, gone, moment
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,22 @@ async def look_for_cancel(folder: str, name: str) -> str:
     return "heard"
 
 
+@rt.step
+async def take_a_moment(folder: str, name: str) -> str:
+    """Leave an effect, then take ten milliseconds, so that a fault at a drawn moment mostly hits a step in flight."""
+    leave_effect(Path(folder), name)
+    await moment(CLOCK.steady() + 0.01)
+    return name
+
+
+@rt.workflow
+async def walk(folder: str, steps: int) -> int:
+    """Many steps of a moment each."""
+    for number in range(steps):
+        await take_a_moment(folder, f"s{number}")
+    return steps
+
+
 @rt.workflow
 async def chain(folder: str, names: list[str]) -> list[str]:
     """Steps one after the other."""
@@ -122,5 +138,5 @@ async def napping(folder: str, seconds: float) -> str:
 
 
 app = rt.App(
-    workflows=[chain, interruptible_chain, attentive, stubborn, napping], drain=float(os.environ.get("DRAIN", "30"))
+    workflows=[chain, interruptible_chain, walk, attentive, stubborn, napping], drain=float(os.environ.get("DRAIN", "30"))
 )
