@@ -68,6 +68,9 @@ def test_recorded_text_cannot_command_a_terminal(runtrue: Runtrue, database: Pat
         assert "\x1b[2J" not in shown
         assert "\u202e" not in shown
     assert runtrue("run", "show", "a", "-o", "json").json["holds"][0]["reason"] == reason
+    assert runtrue("run", "cancel", "a", "--reason", reason).code == 0
+    for words in (("run", "wait", "a"), ("run", "watch", "a")):
+        assert not set("\x1b\x07\x9b") & set(runtrue(*words).out)
 
 
 def test_markup_in_recorded_text_is_shown_as_it_is(database: Path) -> None:

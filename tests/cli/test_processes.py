@@ -257,6 +257,7 @@ def test_a_worker_that_is_asked_twice_leaves_at_once_and_another_goes_on(
     assert code == 130
     assert "left at once" in err
     assert "Traceback" not in err
+    assert runtrue("run", "show", run_id, "-o", "json").json["status"] == "running"
     spawn("worker", "shop.py", "--lease", "2")
     gate.arrival("first").let_pass("again")
     assert runtrue("run", "wait", run_id).code == 0
