@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from runtrue.errors import ConfigurationError, RuntrueError
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
+LEAVE_SECONDS = 2.0
+"""How long a process may take to end once its worker has stopped."""
 DEV_LEASE_SECONDS = 3.0
 """Short, so that after a crash or a restart the runs go on within seconds."""
 
@@ -112,4 +115,22 @@ async def _until_drained(app: App) -> int:
     async with app:
         note(f"ready, as worker {app.worker_id}")
         await asked.wait()
-    return Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE
+    code = Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE
+    _leave_in_time(app, code)
+    return code
+
+
+def _leave_in_time(app: App, code: int) -> None:
+    """End the process soon, whatever is left in it.
+
+    asyncio and the interpreter wait for tasks that swallow their cancellation, and for threads, for ever. The worker
+    has said goodbye by now: others take such a run at once, and nothing that its step still does will be recorded.
+    """
+
+    def leave() -> None:
+        app.clock.wait_in_thread(threading.Event(), LEAVE_SECONDS)
+        note("a step in flight did not let itself be interrupted; it ends with this process and is done again")
+        sys.stderr.flush()
+        os._exit(code)
+
+    threading.Thread(target=leave, name="runtrue-leave", daemon=True).start()
