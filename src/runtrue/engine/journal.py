@@ -119,15 +119,15 @@ class Journal:
     async def _fly(self, batch: list[tuple[RunEffects, asyncio.Future[EffectsReply] | None]]) -> None:
         try:
             replies = await self._write([effects for effects, _ in batch])
-        except BaseException as broken:  # whoever awaits a reply relies on being told, whatever broke
+        except Exception:  # no workflow must meet a fault of ours as if it were an error of its own
+            logger.exception("the journal could not write a batch of %d runs; they are given back", len(batch))
+            replies = [EffectsReply(Recorded.FENCED, None) for _ in batch]
+        except BaseException as broken:  # whoever awaits a reply relies on being told that none will come
             for effects, future in batch:
                 self._flying.discard(effects.run_id)
                 if future is not None and not future.done():
                     future.set_exception(broken)
-            if not isinstance(broken, Exception):
-                raise
-            logger.exception("the journal could not write a batch of %d runs", len(batch))
-            return
+            raise
         for (effects, future), reply in zip(batch, replies, strict=True):
             self._flying.discard(effects.run_id)
             if reply.recorded is Recorded.FENCED:
