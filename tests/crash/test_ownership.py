@@ -1,12 +1,16 @@
 """A worker must execute what it owns by the row, or let go of it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.support import flows
 from tests.support.histories import assert_sound, events_of
 from tests.support.stage import Stage
+from tests.support.waiting import until
 
+import runtrue.client as client_module
 from runtrue import App
 from runtrue.errors import OutcomeUnknown
 from runtrue.lifecycle import Status
@@ -48,41 +52,82 @@ async def test_a_run_that_a_living_worker_owns_without_knowing_is_given_back(
     await assert_sound(stage.client, "run", ended=end is not Status.PAUSED)
 
 
-class LosesTheReply:
-    """A store that loses the reply to the first claim that brought something. All else is the real store."""
+class Tampered:
+    """A real store but for one thing: what becomes of the reply to the first claim that brought something."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, meet: Callable[[list[Claimed]], Awaitable[None]]) -> None:
         self._store = store
-        self.lost: list[Claimed] = []
+        self._meet = meet
+        self._met = False
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim(self, *given: object) -> list[Claimed]:
-        claimed = await self._store.claim(*given)  # type: ignore[arg-type]
-        if claimed and not self.lost:
-            self.lost = claimed
-            raise OutcomeUnknown("the line went dead before the reply came")
+    async def claim(self, *given: Any) -> list[Claimed]:
+        claimed = await self._store.claim(*given)
+        if claimed and not self._met:
+            self._met = True
+            await self._meet(claimed)
         return claimed
 
 
+@pytest.fixture
+def tamper(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[Claimed]], Awaitable[None]]], None]:
+    """From now on opened Apps meet the reply of their first claim as the test wants it."""
+
+    def tampered(meet: Callable[[list[Claimed]], Awaitable[None]]) -> None:
+        opened = client_module.open_store
+
+        async def open_tampered(*given: Any, **named: Any) -> Tampered:
+            return Tampered(await opened(*given, **named), meet)
+
+        monkeypatch.setattr(client_module, "open_store", open_tampered)
+
+    return tampered
+
+
+@pytest.mark.parametrize("trouble", [OutcomeUnknown("the line went dead before the reply came"), ValueError("a fault")])
 async def test_a_claim_whose_reply_was_lost_is_made_good_by_the_renewals(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tamper: Callable[..., None], trouble: Exception
 ):
     run = await stage.start("a", "b")
-    app = App(stage.database, workflows=[flows.chain], lease=1)
-    loses: list[LosesTheReply] = []
+    lost: list[str] = []
 
-    async def open_losing(*given: object, **named: object) -> LosesTheReply:
-        loses.append(LosesTheReply(await opened(*given, **named)))  # type: ignore[arg-type]
-        return loses[0]
+    async def lose(claimed: list[Claimed]) -> None:
+        lost.extend(one.run_id for one in claimed)
+        raise trouble
 
-    import runtrue.client as client_module
-
-    opened = client_module.open_store
-    monkeypatch.setattr(client_module, "open_store", open_losing)
-    async with app, asyncio.timeout(45):
-        assert await run.result() == ["a", "b"]
-        assert [claimed.run_id for claimed in loses[0].lost] == ["run"]
+    tamper(lose)
+    async with App(stage.database, workflows=[flows.chain], lease=1) as app:
+        worker_id = app.worker_id
+        assert await run.result(timeout=45) == ["a", "b"]
+        assert app.worker_id == worker_id
+    assert lost == ["run"]
     assert stage.names() == ["a", "b"]
     await assert_sound(stage.client, "run")
+
+
+async def test_a_worker_that_drains_during_a_claim_gives_back_what_the_claim_brings(
+    stage: Stage, tamper: Callable[..., None]
+):
+    run = await stage.start("a", "b")
+    on_its_way, delivered = asyncio.Event(), asyncio.Event()
+
+    async def delay(claimed: list[Claimed]) -> None:
+        on_its_way.set()
+        await delivered.wait()
+
+    tamper(delay)
+    app = await App(stage.database, workflows=[flows.chain]).open()
+    await on_its_way.wait()
+    closing = asyncio.create_task(app.close())
+    await until(lambda: app.worker_id == "", "the App is closing")
+    # Long enough for a worker that does not care: it would have said goodbye by now.
+    await asyncio.wait((closing,), timeout=0.2)
+    delivered.set()
+    await closing
+    assert await stage.status() is Status.PENDING
+    assert [event.type for event in await events_of(stage.client, "run")] == ["created", "claimed", "released"]
+    assert (await run.info()).attempt == 1
+    assert stage.names() == []
+    await assert_sound(stage.client, "run", ended=False)

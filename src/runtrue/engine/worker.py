@@ -204,7 +204,7 @@ class Worker:
                 if free > 0 and self.may_execute():
                     # After a claim that filled every slot more is probably due: the look is saved.
                     due_in = 0.0 if backlog else await self._due_in_seconds()
-                    if due_in <= 0:
+                    if due_in <= 0 and not self._draining:
                         claimed = await self._claim(free)
                         backlog = claimed == free
                         if claimed:
@@ -213,6 +213,9 @@ class Worker:
                     pause_seconds = min(POLL_SECONDS, due_in)
             except StoreError as trouble:
                 logger.warning("worker %s could not claim: %s", self.id, trouble)
+                pause_seconds = CLAIM_RETRY_SECONDS
+            except Exception:  # a fault of ours in one claim must not cost the runs in flight their worker
+                logger.exception("worker %s could not claim", self.id)
                 pause_seconds = CLAIM_RETRY_SECONDS
             await wait_for_event(self.clock, self._wake, pause_seconds)
 
@@ -225,19 +228,21 @@ class Worker:
         assert journal is not None
         assert heartbeat is not None
         self._claiming = True
+        # A drain waits for the reply: what it brings must be given back.
+        self._all_ended.clear()
         try:
             claimed = await self._store.claim(self.id, self._serves, limit)
             for run in claimed:
                 self._execute(run, journal, heartbeat.beats_begun)
         finally:
             self._claiming = False
+            self._see_whether_all_ended()
         return len(claimed)
 
     def _execute(self, claimed: Claimed, journal: Journal, seen_beats: int) -> None:
         workflow = self._registry[claimed.workflow, claimed.version]
         execution = Execution(claimed, workflow, self, journal, seen_beats)
         self._executions[claimed.run_id, claimed.epoch] = execution
-        self._all_ended.clear()
         task = execution.begin()
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -257,11 +262,14 @@ class Worker:
     def ended(self, execution: Execution, status: Status | None) -> None:
         """An execution is over; its slot is free."""
         self._executions.pop((execution.run_id, execution.epoch), None)
-        if not self._executions:
-            self._all_ended.set()
+        self._see_whether_all_ended()
         self._wake.set()
         if status is not None:
             self._on_ended(execution.run_id, status)
+
+    def _see_whether_all_ended(self) -> None:
+        if not self._executions and not self._claiming:
+            self._all_ended.set()
 
     # ------------------------------------------------------------ the heartbeat
     def _make_beat(self, stalled_seconds: float) -> Heartbeat:
