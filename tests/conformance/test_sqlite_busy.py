@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,10 +200,25 @@ async def test_a_command_whose_answer_was_lost_is_settled_by_its_request_id(
 ):
     await faulty_stage.start()
     faulty.fault = ("COMMIT", fails_after)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknown) as lost:
         await faulty_stage.verb(Command.PAUSE, request_id="mine")
+    assert lost.value.request_id == "mine"
     reply = await faulty_stage.verb(Command.PAUSE, request_id="mine")
     assert (reply.repeated, reply.status) == (True, Status.PAUSED)
+
+
+async def test_a_command_whose_commit_hangs_is_told_in_time_that_nobody_knows(
+    faulty_stage: Stage, faulty: type[FaultyConnection]
+):
+    await faulty_stage.start()
+    disk = threading.Event()
+    faulty.fault = ("COMMIT", lambda *_: disk.wait())
+    began = CLOCK.steady()
+    with pytest.raises(OutcomeUnknown, match="has not answered in time"):
+        await faulty_stage.verb(Command.PAUSE, request_id="mine")
+    assert CLOCK.steady() - began < PATIENCE_SECONDS + 1.0, "with a second for a machine that is busy itself"
+    disk.set()
+    assert (await faulty_stage.verb(Command.PAUSE, request_id="mine")).repeated
 
 
 async def test_a_disk_that_fails_in_the_middle_condemns_nobody(faulty_stage: Stage, faulty: type[FaultyConnection]):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from runtrue.clock import Clock
+from runtrue.errors import OutcomeUnknown
 from runtrue.lifecycle import Status
 from runtrue.records import (
     AttemptRecord,
@@ -132,7 +133,13 @@ class SqliteStore:
         return await self._read(lambda connection: queries.commands(connection, run_id))
 
     async def command(self, request: CommandRequest) -> CommandReply:
-        return await self._write(lambda connection, now: commands.carry_out(connection, request, now))
+        try:
+            return await self._writer.run(
+                lambda connection: commands.carry_out(connection, request, self._clock.now()), impatient=True
+            )
+        except OutcomeUnknown as error:
+            error.request_id = request.request_id
+            raise
 
     # ---------------------------------------------------------------- workers
     async def register_worker(self, worker: NewWorker) -> None:

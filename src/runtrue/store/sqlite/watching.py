@@ -27,7 +27,11 @@ class Watcher:
         number = self._subscriptions
         self._subscribers[number] = callback
         if self._path is not None and self._glancing is None:
-            self._glancing = asyncio.get_running_loop().create_task(self._glance(self._path))
+            # The first look is taken here: a commit that comes right after this call must make a difference.
+            connection = connect_reader(self._path, busy_seconds=0)
+            glance = self._glance(connection, _data_version(connection))
+            self._glancing = asyncio.get_running_loop().create_task(glance)
+            self._glancing.add_done_callback(lambda _: connection.close())
 
         def unsubscribe() -> None:
             self._subscribers.pop(number, None)
@@ -54,24 +58,20 @@ class Watcher:
             self._glancing.cancel()
             self._glancing = None
 
-    async def _glance(self, path: Path) -> None:
-        """PRAGMA data_version reads a page of shared memory; it differs once another connection has committed."""
-        connection = connect_reader(path, busy_seconds=0)
-        seen: int | None = None
-        try:
-            while True:
-                version = _data_version(connection)
-                if version is not None and version != seen:
-                    if seen is not None:
-                        self.notify()
-                    seen = version
-                await self._clock.sleep(_GLANCE_SECONDS)
-        finally:
-            connection.close()
+    async def _glance(self, connection: sqlite3.Connection, seen: int | None) -> None:
+        while True:
+            await self._clock.sleep(_GLANCE_SECONDS)
+            version = _data_version(connection)
+            if version is not None and version != seen:
+                seen = version
+                self.notify()
 
 
 def _data_version(connection: sqlite3.Connection) -> int | None:
-    """None where the file could not be looked at just now: a hint that is late is not worth an error."""
+    """A number that differs once another connection has committed; it is read from a page of shared memory.
+
+    None where the file could not be looked at just now: a hint that is late is not worth an error.
+    """
     try:
         return int(connection.execute("PRAGMA data_version").fetchone()[0])
     except sqlite3.Error:

@@ -93,14 +93,15 @@ class Writer:
         self._thread.start()
 
     # ---------------------------------------------------------------- handing work in
-    async def run(self, work: Work[Result], *, outside: bool = False) -> Result:
+    async def run(self, work: Work[Result], *, outside: bool = False, impatient: bool = False) -> Result:
         """Carry out `work` in a transaction of the writer (`outside`: in none) and return its result.
 
-        Raises StoreBusy if the transaction could not begin within BUSY_SECONDS: the work will not be done later.
+        Raises StoreBusy if the transaction could not begin within BUSY_SECONDS: the work will not be done later. Once
+        it has begun it is waited for, unless the caller is `impatient`: then OutcomeUnknown is raised after that time.
         """
         future: asyncio.Future[Result] = self._loop.create_future()
         job = self._put(work, future, outside)
-        timer = self._loop.call_later(BUSY_SECONDS, self._withdraw, job)
+        timer = self._loop.call_later(BUSY_SECONDS, self._expire, job, impatient)
         try:
             return await future
         finally:
@@ -128,10 +129,12 @@ class Writer:
         self._jobs.put(job)
         return job
 
-    def _withdraw(self, job: _Job) -> None:
+    def _expire(self, job: _Job, impatient: bool) -> None:
         if job.take():
             job.error = self._busy()
             job.resolve()
+        elif impatient and not job.future.done():
+            job.future.set_exception(OutcomeUnknown(f"{self._path or 'the database'} has not answered in time"))
 
     def _busy(self) -> StoreBusy:
         return StoreBusy(f"{self._path or 'the database'} was busy for {BUSY_SECONDS} s; nothing was changed")
