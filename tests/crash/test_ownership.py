@@ -8,7 +8,7 @@ import pytest
 from tests.support import flows
 from tests.support.histories import assert_sound, events_of
 from tests.support.stage import Stage
-from tests.support.waiting import until
+from tests.support.waiting import CLOCK, SECOND, until
 
 import runtrue.client as client_module
 from runtrue import App
@@ -131,3 +131,35 @@ async def test_a_worker_that_drains_during_a_claim_gives_back_what_the_claim_bri
     assert (await run.info()).attempt == 1
     assert stage.names() == []
     await assert_sound(stage.client, "run", ended=False)
+
+
+async def test_a_fault_in_a_renewal_does_not_end_the_renewals(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    faults: list[str] = []
+    opened = client_module.open_store
+
+    async def open_faulty(*given: Any, **named: Any) -> Store:
+        store = await opened(*given, **named)
+        renew = store.renew
+
+        def fail_once(beat: Any) -> Any:
+            if not faults:
+                faults.append(beat.worker_id)
+                raise ValueError("a fault")
+            return renew(beat)
+
+        monkeypatch.setattr(store, "renew", fail_once)
+        return store
+
+    monkeypatch.setattr(client_module, "open_store", open_faulty)
+    stage.say("hold", "a")
+    run = await stage.start("a", "b")
+    async with App(stage.database, workflows=[flows.chain], lease=1) as app:
+        await stage.begun("a")
+        assert faults == [app.worker_id]
+        # Twice the lease: without renewals the worker would have stopped by now.
+        await stage.passed(CLOCK.now() + 2 * SECOND)
+        stage.unsay("hold", "a")
+        assert await run.result(timeout=20) == ["a", "b"]
+        assert faults == [app.worker_id]
+    assert stage.names() == ["a", "b"]
+    await assert_sound(stage.client, "run")

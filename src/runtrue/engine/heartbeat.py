@@ -120,6 +120,10 @@ class HeartbeatThread:
                 logger.warning("the worker's lease could not be renewed: %s", trouble)
                 delay = RETRY_SECONDS
                 continue
+            except Exception:  # a worker whose heartbeat has died looks alive and never works again
+                logger.exception("the worker's lease could not be renewed")
+                delay = RETRY_SECONDS
+                continue
             if owned is None:
                 self._on_lost()
                 return
