@@ -20,14 +20,16 @@ def explain(
     now: int,
     holds: Sequence[Hold],
     workers: Sequence[WorkerRecord],
+    in_flight: InFlight | None = None,
     steps: Sequence[StepRecord] | None = None,
     attempts: Sequence[AttemptRecord] | None = None,
     time_text: TimeText = utc_text,
 ) -> str:
     """Say why the run is not moving, or what it does right now; empty for a completed run.
 
-    `holds` may hold those of other runs, closed ones too. `workers` are all that are known. With `steps` and
-    `attempts` a waiting run is told apart by what it waits for. `time_text` writes a point in time.
+    `holds` may hold those of other runs, closed ones too. `workers` are all that are known, `in_flight` is the step
+    that is running as far as is known. With `steps` and `attempts` a waiting run is told apart by what it waits for.
+    `time_text` writes a point in time.
     """
     match run.status:
         case Status.PENDING:
@@ -35,9 +37,9 @@ def explain(
         case Status.WAITING:
             return _waiting(run, now, workers, steps, attempts, time_text)
         case Status.RUNNING:
-            return _doing(run, now, workers)
+            return _doing(run, now, workers, in_flight)
         case Status.PAUSING | Status.CANCELLING:
-            return f"{_asked(run, now)}; {_doing(run, now, workers)}"
+            return f"{_asked(run, now)}; {_doing(run, now, workers, in_flight)}"
         case Status.PAUSED:
             mine = [hold for hold in holds if hold.run_id == run.id and hold.closed_at is None]
             return "; ".join(_held(hold) for hold in mine) or "held"
@@ -74,14 +76,6 @@ def span_text(microseconds: int) -> str:
 def step_text(step: InFlight, now: int) -> str:
     """The step that is still running: `step charge (attempt 2, 12 s)`."""
     return f"step {step.step} (attempt {step.attempt}, {span_text(now - step.since)})"
-
-
-def in_flight_of(run: RunRecord, workers: Sequence[WorkerRecord]) -> InFlight | None:
-    """The step that the run's worker last reported as running for a while; None if it reported none."""
-    owner = _owner(run, workers)
-    if owner is None:
-        return None
-    return next((step for step in owner.in_flight if step.run_id == run.id), None)
 
 
 def is_alive(worker: WorkerRecord, now: int) -> bool:
@@ -131,17 +125,16 @@ def _waiting(
     return f"sleeps until {when}" if attempts is not None else f"wakes at {when}"
 
 
-def _doing(run: RunRecord, now: int, workers: Sequence[WorkerRecord]) -> str:
+def _doing(run: RunRecord, now: int, workers: Sequence[WorkerRecord], in_flight: InFlight | None) -> str:
     """What an owned run does right now, as its worker told last."""
     owner = _owner(run, workers)
     if owner is None or not is_alive(owner, now):
         heard = f", last heard of {span_text(now - owner.heartbeat_at)} ago" if owner is not None else ""
         return f"its worker {run.worker_id} is gone{heard}; any other worker puts the run right"
-    step = in_flight_of(run, workers)
     if owner.stalled_in:
         return f"worker {owner.id} is stalled in {owner.stalled_in}"
-    if step is not None:
-        return f"{'still ' if run.status is not Status.RUNNING else ''}running {step_text(step, now)}"
+    if in_flight is not None:
+        return f"{'still ' if run.status is not Status.RUNNING else ''}running {step_text(in_flight, now)}"
     return f"on worker {owner.id} ({owner.host}, pid {owner.pid})"
 
 

@@ -69,10 +69,11 @@ async def record(store: Store, effects: RunEffects) -> None:
     assert reply.recorded.value == "ok", reply
 
 
-def step(ordinal: int, name: str, *, output: object = None, seconds: float = 0.25) -> StepRecord:
-    now = CLOCK.now()
+def step(ordinal: int, name: str, *, output: object = None) -> StepRecord:
+    """A step that ended a minute ago."""
+    ended = CLOCK.now() - 60 * SECOND
     body = encode(output, what="output")
-    return StepRecord("", ordinal, name, "step", 1, body, None, now - int(seconds * SECOND), now, digest=ordinal + 1)
+    return StepRecord("", ordinal, name, "step", 1, body, None, ended - SECOND // 4, ended, digest=ordinal + 1)
 
 
 def attempt(ordinal: int, name: str, number: int, *, next_at: int) -> AttemptRecord:

@@ -105,8 +105,8 @@ def test_a_run_between_attempts_tells_which_step_failed_how_often_and_why() -> N
 # ---------------------------------------------------------------- a worker has it
 def test_a_running_run_tells_its_step_or_its_worker() -> None:
     assert why(run(Status.RUNNING), worker()) == "on worker w-1 (box, pid 17)"
-    busy = worker(in_flight=[InFlight("other", "x", 1, NOW), InFlight("order-1", "charge", 2, NOW - 12 * SECOND)])
-    assert why(run(Status.RUNNING), busy) == "running step charge (attempt 2, 12 s)"
+    step = InFlight("order-1", "charge", 2, NOW - 12 * SECOND)
+    assert why(run(Status.RUNNING), worker(), in_flight=step) == "running step charge (attempt 2, 12 s)"
 
 
 def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
@@ -122,8 +122,8 @@ def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
 @pytest.mark.parametrize(("status", "verb"), [(Status.PAUSING, "pause"), (Status.CANCELLING, "cancel")])
 def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status, verb: str) -> None:
     asked = Request(verb, "otto", NOW - 5 * SECOND, "stocktaking")
-    busy = worker(in_flight=[InFlight("order-1", "charge", 1, NOW - 90 * SECOND)])
-    told = why(run(status, request=asked), busy)
+    step = InFlight("order-1", "charge", 1, NOW - 90 * SECOND)
+    told = why(run(status, request=asked), worker(), in_flight=step)
     assert told == f"{verb} requested by otto 5.0 s ago (stocktaking); still running step charge (attempt 1, 90 s)"
 
 

@@ -223,7 +223,7 @@ def test_workers_are_listed_with_what_they_hold(runtrue: Runtrue, database: Path
     lines = runtrue("worker", "list").out.splitlines()
     assert lines[0].split() == ["id", "host", "pid", "status", "runs", "serves", "heartbeat", "notes"]
     assert lines[1].split()[:5] == ["w-test", "here", "4711", "alive", "1"]
-    assert "charge of run order-1 for 1" in lines[1]
+    assert "last told: charge of run order-1 for 12 s" in lines[1]
     (body,) = runtrue("worker", "list", "-o", "json").json
     assert (body["runs_held"], body["slots"], body["serves"]) == (1, 10, ["fulfil@1"])
 

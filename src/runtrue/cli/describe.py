@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtrue.explain import TimeText, explain, in_flight_of
+from runtrue.explain import TimeText, explain
 from runtrue.jsonform import Json, run_body, utc_text
 from runtrue.lifecycle import Status
 from runtrue.records import Hold, InFlight, RunRecord
@@ -32,12 +32,21 @@ async def describe(
     for run in runs:
         known = await service.get(run.id) if run.status is Status.FAILED and run.error is None else run
         steps, attempts = await service.steps(run.id) if run.status is Status.WAITING else (None, None)
+        step = await service.in_flight(run)
         mine = [hold for hold in holds if hold.run_id == run.id]
         whys = [
-            explain(known, now=now, holds=mine, workers=workers, steps=steps, attempts=attempts, time_text=write)
+            explain(
+                known,
+                now=now,
+                holds=mine,
+                workers=workers,
+                in_flight=step,
+                steps=steps,
+                attempts=attempts,
+                time_text=write,
+            )
             for write in (time_text, utc_text)
         ]
-        step = in_flight_of(run, workers)
         body = run_body(run, why=whys[1], holds=mine, in_flight=step, payloads=payloads)
         described.append(Described(run, mine, step, whys[0], body))
     return described

@@ -162,7 +162,10 @@ def _worker_notes(worker: WorkerRecord, now: int) -> str:
     notes = [f"stalled in {worker.stalled_in}"] if worker.stalled_in else []
     if worker.status == "alive" and not is_alive(worker, now):
         notes.append(f"its lease ran out {span_text(now - worker.lease_until)} ago")
-    notes += [f"{step.step} of run {step.run_id} for {span_text(now - step.since)}" for step in worker.in_flight]
+    notes += [
+        f"last told: {step.step} of run {step.run_id} for {span_text(worker.heartbeat_at - step.since)}"
+        for step in worker.in_flight
+    ]
     if worker.fenced_writes:
         notes.append(f"{worker.fenced_writes} fenced writes")
     return "; ".join(notes)
