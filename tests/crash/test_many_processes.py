@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from tests.support.stage import ROOT, Stage
@@ -20,6 +21,12 @@ async def test_eight_processes_with_two_hundred_runs_each_get_even_shares_and_no
     await _contend(stage, processes=8, runs=200)
 
 
+def _start(stage: Stage, name: str, runs: int, log: Path) -> "subprocess.Popen[bytes]":
+    words = ["-m", "tests.support.contender", stage.database, name, str(runs), str(stage.folder)]
+    with log.open("wb") as file:
+        return subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=file, stderr=file)
+
+
 async def _contend(stage: Stage, *, processes: int, runs: int) -> None:
     names = [f"p{number}" for number in range(processes)]
     stage.say("hold", "start")
@@ -27,9 +34,7 @@ async def _contend(stage: Stage, *, processes: int, runs: int) -> None:
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name in names:
-            words = ["-m", "tests.support.contender", stage.database, name, str(runs), str(stage.folder)]
-            with logs[name].open("wb") as log:
-                started[name] = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log)
+            started[name] = _start(stage, name, runs, logs[name])
         for name in names:
             await until((stage.folder / f"ready-{name}").exists, f"process {name} is ready")
         stage.unsay("hold", "start")

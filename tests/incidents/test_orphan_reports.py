@@ -10,7 +10,7 @@ import pytest
 from tests.support import flows
 from tests.support.histories import assert_sound, events_of
 from tests.support.stage import Stage
-from tests.support.waiting import CLOCK, SECOND, until
+from tests.support.waiting import CLOCK, SECOND, turning_until, until
 
 from runtrue.codec import encode
 from runtrue.lifecycle import Status
@@ -186,7 +186,6 @@ async def _finish_against_sweep(stage: Stage, chance: random.Random, times: int)
 
 
 async def _at(moment: int, what: Callable[[], Awaitable[Any]]) -> Any:
-    """Do it at this moment of the wall clock; the loop turns until then."""
-    while CLOCK.now() < moment:
-        await asyncio.sleep(0)
+    """Do it at this moment of the wall clock."""
+    await turning_until(lambda: CLOCK.now() >= moment)
     return await what()

@@ -10,8 +10,9 @@ import os
 import sys
 from pathlib import Path
 
-import runtrue as rt
 from tests.support.waiting import gone
+
+import runtrue as rt
 
 STEPS = 10
 AT_A_TIME = 20

@@ -10,8 +10,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import CLOCK, block_until_gone, gone, moment, turning_until
+
 import runtrue as rt
-from tests.support.waiting import CLOCK, block_until_gone, gone, moment
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,7 @@ async def act_unless_interrupted(folder: str, name: str) -> str:
 async def look_for_cancel(folder: str, name: str) -> str:
     """Go on until a cancel is asked, which the step looks for itself."""
     leave_effect(Path(folder), name)
-    while not rt.this_step().cancel_requested():
-        await asyncio.sleep(0)
+    await turning_until(rt.this_step().cancel_requested)
     return "heard"
 
 
@@ -138,5 +138,6 @@ async def napping(folder: str, seconds: float) -> str:
 
 
 app = rt.App(
-    workflows=[chain, interruptible_chain, walk, attentive, stubborn, napping], drain=float(os.environ.get("DRAIN", "30"))
+    workflows=[chain, interruptible_chain, walk, attentive, stubborn, napping],
+    drain=float(os.environ.get("DRAIN", "30")),
 )

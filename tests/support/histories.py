@@ -1,5 +1,6 @@
 """Whether what a database tells of its runs can be true."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ async def assert_sound(client: Client, *run_ids: str, ended: bool = True) -> Non
         events = await events_of(client, run_id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         path = path_of(events)
-        illegal = set(zip(path, path[1:], strict=False)) - legal_moves()
+        illegal = set(itertools.pairwise(path)) - legal_moves()
         assert not illegal, f"run {run_id} went {' > '.join(path)}"
         run = await client.service.get(run_id, payloads=False)
         assert path[-1] is run.status, f"the history of {run_id} ends {path[-1]}, its row says {run.status}"

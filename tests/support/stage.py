@@ -40,6 +40,12 @@ class WorkerProcess:
         return self._log.read_text()
 
     @property
+    def threads(self) -> int:
+        """How many threads it has; 0 where the system does not tell."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        return len(list(tasks.iterdir())) if tasks.exists() else 0
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs; minus the number of the signal that ended it."""
         return self._process.poll()
@@ -93,9 +99,8 @@ class Stage:
     ) -> WorkerProcess:
         """Start a worker process and wait until it has registered."""
         process, log = self._spawn(module, lease, slots, environment)
-        row = await until(
-            lambda: self._row_of(process.pid), lambda: f"a worker registers; it says:\n{log.read_text()}"
-        )
+        row = await until(lambda: self._row_of(process.pid), lambda: f"a worker registers; it says:\n{log.read_text()}")
+        assert row is not None
         worker = WorkerProcess(process, log, row.id)
         self._workers.append(worker)
         return worker

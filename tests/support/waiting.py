@@ -1,5 +1,6 @@
 """Waiting in tests: for a condition, never for a span. The only place where a test looks again and again."""
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
@@ -38,9 +39,15 @@ async def moment(steady: float) -> None:
     await CLOCK.sleep(steady - CLOCK.steady())
 
 
+async def turning_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so: for what must come within a microsecond, less than a sleep can promise."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def gone(path: Path) -> None:
     """Return once there is no such file: how a step waits for the test."""
-    while path.exists():  # noqa: ASYNC110, ASYNC240
+    while path.exists():  # noqa: ASYNC240  # a glance at a local folder
         await CLOCK.sleep(LOOK_APART_SECONDS)
 
 
