@@ -157,13 +157,13 @@ class RunHandle(Generic[R_co]):
             after = page[-1].seq
 
     async def _reach(self, wanted: frozenset[Status], timeout: Duration | None) -> Status:
-        reached = self._client.watcher.wait(self._id, wanted)
         if timeout is None:
-            return await reached
+            return await self._client.watcher.wait(self._id, wanted)
+        seconds = seconds_of("timeout", timeout)
         limit: asyncio.Timeout | None = None
         try:
-            async with self._client.clock.timeout(seconds_of("timeout", timeout)) as limit:
-                return await reached
+            async with self._client.clock.timeout(seconds) as limit:
+                return await self._client.watcher.wait(self._id, wanted)
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from runtrue.clock import Clock, wait_for_event
-from runtrue.errors import NotFound, StoreError
+from runtrue.errors import ConfigurationError, NotFound, StoreError
 from runtrue.lifecycle import TERMINAL, Status
 from runtrue.store.protocol import Store
 
@@ -59,15 +59,17 @@ class RunWatcher:
                     future.set_result(status)
 
     async def close(self) -> None:
-        """Stop watching. Waits that are still open raise CancelledError."""
+        """Stop watching. Waits that are still open raise ConfigurationError: nobody cancelled them."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for entries in self._waiting.values():
+        for run_id, entries in self._waiting.items():
             for _, future in entries:
-                future.cancel()
+                if not future.done():
+                    closed = ConfigurationError(f"closed while it waited for run {run_id}; the run goes on")
+                    future.set_exception(closed)
 
     def _watch(self) -> None:
         if self._task is None or self._task.done():

@@ -108,8 +108,6 @@ class Workflow(Generic[P, R_co]):
 
         `priority`: low numbers first. `delay` or `at`: when the run may begin, not both.
         """
-        if delay is not None and at is not None:
-            raise ConfigurationError(f"workflow {self.name}: give delay or at, not both")
         if priority is not None and (type(priority) is not int or abs(priority) > PRIORITY_MAX):
             raise ConfigurationError(
                 f"workflow {self.name}: priority is a whole number up to {PRIORITY_MAX:,} either way, not {priority!r}"
@@ -125,6 +123,8 @@ class Workflow(Generic[P, R_co]):
             at=now.at if at is None else microseconds_at(f"workflow {self.name}: at", at),
             tags=now.tags if tags is None else dict(tags),
         )
+        if changed.run_settings.delay is not None and changed.run_settings.at is not None:
+            raise ConfigurationError(f"workflow {self.name}: give delay or at, not both")
         return changed
 
 
