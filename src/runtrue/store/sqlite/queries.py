@@ -54,7 +54,8 @@ def list_runs(connection: Connection, where: RunFilter, limit: int, before: tupl
             for status in sorted(set(where.statuses))
         ]
     else:
-        pages = [connection.execute(_SQL["page"], given).fetchall()]
+        walk = "page" if where.workflow is None else "page_of_workflow"
+        pages = [connection.execute(_SQL[walk], given).fetchall()]
     newest = itertools.islice(heapq.merge(*pages, reverse=True), limit)
     return _runs(connection, [run_id for _, run_id in newest], {})
 

@@ -14,11 +14,20 @@ SELECT kind, body FROM runtrue_run_payloads WHERE run_id = :run_id AND kind <> '
 -- name: statuses
 SELECT id, status, event_seq FROM runtrue_runs WHERE id IN (SELECT value FROM json_each(:ids))
 
--- Two pages, so that each walks its own index in the order of the list and ends after `limit` rows that match.
+-- Three ways to a page, so that each walks an index in the order of the list and ends after `limit` rows that match.
 -- name: page
 SELECT created_at, id FROM runtrue_runs AS r
 WHERE (created_at, id) < (:before_at, :before_id) AND created_at >= :since
-    AND (:workflow IS NULL OR workflow = :workflow)
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(:tags) AS wanted
+        WHERE NOT EXISTS (
+            SELECT 1 FROM runtrue_run_payloads AS t, json_each(CAST(t.body AS TEXT)) AS tag
+            WHERE t.run_id = r.id AND t.kind = 'tags' AND tag.key = wanted.key AND tag.value = wanted.value))
+ORDER BY created_at DESC, id DESC LIMIT :limit
+
+-- name: page_of_workflow
+SELECT created_at, id FROM runtrue_runs AS r
+WHERE workflow = :workflow AND (created_at, id) < (:before_at, :before_id) AND created_at >= :since
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
         WHERE NOT EXISTS (

@@ -21,6 +21,11 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute(_SQL["version"]).fetchone()[0])
 
 
+def is_current(connection: sqlite3.Connection) -> bool:
+    """True where nothing is left to do: the latest version, and the triggers as this code has them."""
+    return version_of(connection) == LATEST and _present_triggers(connection) == _TRIGGERS
+
+
 def migrate(connection: sqlite3.Connection, now: int) -> int:
     """Bring the schema up to LATEST within the transaction that is open, and the triggers to their present text.
 
@@ -55,10 +60,14 @@ def _statements(script: str) -> list[str]:
 
 
 def _renew_triggers(connection: sqlite3.Connection) -> None:
-    present: dict[str, str] = dict(connection.execute(_SQL["triggers"]).fetchall())
+    present = _present_triggers(connection)
     if present == _TRIGGERS:
         return
     for name in present:
         connection.execute(f'DROP TRIGGER "{name}"')
     for text in _TRIGGERS.values():
         connection.execute(text)
+
+
+def _present_triggers(connection: sqlite3.Connection) -> dict[str, str]:
+    return dict(connection.execute(_SQL["triggers"]).fetchall())

@@ -91,6 +91,9 @@ class SqliteStore:
 
     # ---------------------------------------------------------------- schema
     async def migrate(self) -> SchemaStatus:
+        # A look first: whoever only wants to read must not have to wait for somebody who writes.
+        if self._path is not None and await self._read(schema.is_current):
+            return self._schema_status(schema.LATEST)
         version = await self._write(schema.migrate)
         return self._schema_status(version)
 
@@ -155,13 +158,15 @@ class SqliteStore:
         return await self._read(workers.workers)
 
     async def claim(self, worker_id: str, serves: Sequence[tuple[str, str]], limit: int) -> list[Claimed]:
-        return await self._write(lambda connection, now: claiming.claim(connection, worker_id, serves, limit, now))
+        return await self._write_quietly(
+            lambda connection, now: claiming.claim(connection, worker_id, serves, limit, now)
+        )
 
     async def next_ready_at(self, serves: Sequence[tuple[str, str]]) -> int | None:
         return await self._read(lambda connection: claiming.next_ready_at(connection, serves))
 
     async def record(self, worker_id: str, effects: Sequence[RunEffects]) -> list[EffectsReply]:
-        return await self._write(lambda connection, now: journal.record(connection, worker_id, effects, now))
+        return await self._write_quietly(lambda connection, now: journal.record(connection, worker_id, effects, now))
 
     async def sweep(self, limit: int = 500) -> Swept:
         return await self._write(lambda connection, now: sweeping.sweep(connection, limit, now))
@@ -179,6 +184,13 @@ class SqliteStore:
     # ---------------------------------------------------------------- how
     async def _write(self, work: Callable[[Connection, int], Result]) -> Result:
         return await self._writer.run(lambda connection: work(connection, self._clock.now()))
+
+    async def _write_quietly(self, work: Callable[[Connection, int], Result]) -> Result:
+        """For what a worker writes at every step: the subscribers of this store hear of it at their next glance at the
+        file, fifty times a second at most, and not with each commit.
+        """
+        quiet = self._path is not None
+        return await self._writer.run(lambda connection: work(connection, self._clock.now()), quiet=quiet)
 
     async def _read(self, read: Callable[[Connection], Result]) -> Result:
         return await (self._readers or self._writer).run(read)

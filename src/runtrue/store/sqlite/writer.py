@@ -53,14 +53,19 @@ class Turnstile:
 class _Job:
     """Work that somebody waits for. Either the writer takes it or its owner withdraws it, never both."""
 
-    __slots__ = ("error", "future", "outside", "result", "settled", "work")
+    __slots__ = ("error", "future", "outside", "quiet", "result", "settled", "work")
 
     def __init__(
-        self, work: Work[Any], future: "asyncio.Future[Any] | concurrent.futures.Future[Any]", outside: bool
+        self,
+        work: Work[Any],
+        future: "asyncio.Future[Any] | concurrent.futures.Future[Any]",
+        outside: bool,
+        quiet: bool,
     ) -> None:
         self.work = work
         self.future = future
         self.outside = outside
+        self.quiet = quiet
         self.settled = threading.Lock()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -79,7 +84,7 @@ class _Job:
 
 
 class Writer:
-    """Owns the writing connection. `changed` is called on the event loop after each commit that changed something."""
+    """Owns the writing connection. `changed` is called on the event loop after commits with work that was not quiet."""
 
     def __init__(self, path: Path | None, changed: Callable[[], None]) -> None:
         self._path = path
@@ -93,14 +98,18 @@ class Writer:
         self._thread.start()
 
     # ---------------------------------------------------------------- handing work in
-    async def run(self, work: Work[Result], *, outside: bool = False, impatient: bool = False) -> Result:
+    async def run(
+        self, work: Work[Result], *, outside: bool = False, impatient: bool = False, quiet: bool = False
+    ) -> Result:
         """Carry out `work` in a transaction of the writer (`outside`: in none) and return its result.
+
+        `quiet` work is not told to `changed`: what it does is seen soon enough by looking at the file.
 
         Raises StoreBusy if the transaction could not begin within BUSY_SECONDS: the work will not be done later. Once
         it has begun it is waited for, unless the caller is `impatient`: then OutcomeUnknown is raised after that time.
         """
         future: asyncio.Future[Result] = self._loop.create_future()
-        job = self._put(work, future, outside)
+        job = self._put(work, future, outside, quiet)
         timer = self._loop.call_later(BUSY_SECONDS, self._expire, job, impatient)
         try:
             return await future
@@ -111,7 +120,7 @@ class Writer:
     def run_from_thread(self, work: Work[Result]) -> Result:
         """As `run`, blocking, from any thread but the event loop's."""
         future: concurrent.futures.Future[Result] = concurrent.futures.Future()
-        job = self._put(work, future, False)
+        job = self._put(work, future, False, True)
         try:
             return future.result(BUSY_SECONDS)
         except concurrent.futures.TimeoutError:
@@ -122,10 +131,10 @@ class Writer:
         except concurrent.futures.TimeoutError:
             raise OutcomeUnknown(f"{self._path} has not answered in time; the change may be made yet") from None
 
-    def _put(self, work: Work[Any], future: Any, outside: bool) -> _Job:
+    def _put(self, work: Work[Any], future: Any, outside: bool, quiet: bool) -> _Job:
         if self._closed:
             raise StoreError(f"the store on {self._path or 'memory'} is closed; open it again")
-        job = _Job(work, future, outside)
+        job = _Job(work, future, outside, quiet)
         self._jobs.put(job)
         return job
 
@@ -171,7 +180,7 @@ class Writer:
                 else:
                     before = connection.total_changes
                     jobs = self._transaction(connection, job)
-                    changed = connection.total_changes != before
+                    changed = connection.total_changes != before and any(not job.quiet for job in jobs)
             self._deliver(jobs, changed)
         if connection is not None:
             connection.close()

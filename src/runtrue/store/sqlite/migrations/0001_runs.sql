@@ -42,6 +42,7 @@ CREATE INDEX runtrue_runs_claim ON runtrue_runs (workflow, version, priority, re
     WHERE status IN ('pending', 'waiting');
 CREATE INDEX runtrue_runs_worker ON runtrue_runs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX runtrue_runs_status ON runtrue_runs (status, created_at, id);
+CREATE INDEX runtrue_runs_workflow ON runtrue_runs (workflow, created_at, id);
 CREATE INDEX runtrue_runs_created ON runtrue_runs (created_at, id);
 CREATE UNIQUE INDEX runtrue_runs_key ON runtrue_runs (workflow, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
