@@ -87,11 +87,26 @@ async def test_a_command_waits_for_a_database_that_is_busy_for_a_moment(
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-async def test_opening_a_busy_database_is_refused_in_time(
+async def test_a_busy_database_that_is_up_to_date_can_be_opened_and_read(
     file_stage: Stage, path: Path, obstacle: Callable[[Path], Iterator[None]]
 ):
-    with obstacle(path), pytest.raises(StoreBusy):  # type: ignore[attr-defined]
-        await open_store(f"sqlite:///{path}", clock=ManualClock())
+    await file_stage.start()
+    with obstacle(path):  # type: ignore[attr-defined]
+        store = await open_store(f"sqlite:///{path}", clock=ManualClock())
+        found = await store.get("r")
+        await store.close()
+    assert found is not None
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+async def test_opening_a_busy_database_that_lacks_the_schema_is_refused_in_time(
+    tmp_path: Path, obstacle: Callable[[Path], Iterator[None]]
+):
+    bare = tmp_path / "bare.db"
+    sqlite3.connect(bare).execute("PRAGMA journal_mode = WAL").connection.close()
+    Path(f"{bare}.turn").touch()
+    with obstacle(bare), pytest.raises(StoreBusy):  # type: ignore[attr-defined]
+        await open_store(f"sqlite:///{bare}", clock=ManualClock())
 
 
 async def test_a_caller_who_gives_up_takes_the_work_back(file_stage: Stage, path: Path):
