@@ -193,9 +193,18 @@ def _load_module(place: str) -> ModuleType:
             raise ConfigurationError(f"there is no file {path}")
         sys.path.insert(0, str(path.parent))
         try:
-            return importlib.import_module(path.stem)
+            module = importlib.import_module(path.stem)
         finally:
             sys.path.remove(str(path.parent))
+        found = getattr(module, "__file__", None)
+        if found is None or Path(found).resolve() != path:
+            holder = found or "a module of Python itself"
+            raise ConfigurationError(
+                f"{place} cannot be imported: the name {path.stem} is taken by {holder}; rename the file"
+            )
+        return module
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise ConfigurationError(f"{place!a} names no module; give a file such as orders.py, or a dotted module")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -4,7 +4,7 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from runtrue.errors import ConfigurationError
 
@@ -58,7 +58,7 @@ def location(url: str) -> str:
     return str(Path(path).resolve()) if path else "memory, gone with the process"
 
 
-def _pyproject() -> dict[str, Any]:
+def _pyproject() -> dict[str, object]:
     path = Path("pyproject.toml")
     try:
         table = tomllib.loads(path.read_text("utf-8"))
@@ -66,7 +66,11 @@ def _pyproject() -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as broken:
         raise ConfigurationError(f"{path.resolve()} cannot be read: {broken}") from None
-    found = table.get("tool", {}).get("runtrue", {})
+    found: object = table
+    for name in ("tool", "runtrue"):
+        if not isinstance(found, dict):
+            break
+        found = cast("dict[str, object]", found).get(name, {})
     if not isinstance(found, dict):
         raise ConfigurationError("[tool.runtrue] in pyproject.toml must be a table")
-    return dict(found)  # pyright: ignore[reportUnknownArgumentType]
+    return cast("dict[str, object]", found)

@@ -51,19 +51,19 @@ class Retry:
     ) -> None:
         if attempts is not None and (type(attempts) is not int or attempts < 1):
             raise ConfigurationError(f"Retry: attempts must be a whole number from 1 (or None), not {attempts!r}")
-        if not 1 <= factor <= 1_000:
+        if type(factor) not in (int, float) or not 1 <= factor <= 1_000:
             raise ConfigurationError(f"Retry: factor must be from 1 to 1,000, not {factor!r}")
         self.attempts = attempts
         self.first_delay_seconds = seconds_of("Retry: first_delay", first_delay)
         self.factor = factor
         self.max_delay_seconds = seconds_of("Retry: max_delay", max_delay)
         self.jitter = jitter
-        self.give_up_on = give_up_on
-        if isinstance(retry_on, (type, tuple)):
-            kinds = cast("type[BaseException] | tuple[type[BaseException], ...]", retry_on)
-            self._is_worth_it: Callable[[Exception], bool] = lambda error: isinstance(error, kinds)
+        self.give_up_on = _error_types("give_up_on takes types of exceptions", give_up_on)
+        if callable(retry_on) and not isinstance(retry_on, type):
+            self._is_worth_it: Callable[[Exception], bool] = retry_on
         else:
-            self._is_worth_it = retry_on
+            kinds = _error_types("retry_on takes types of exceptions, or a function of the error", retry_on)
+            self._is_worth_it = lambda error: isinstance(error, kinds)
 
     def wants(self, error: Exception, attempt: int) -> bool:
         """True if `error` of attempt number `attempt` is worth another attempt."""
@@ -78,6 +78,13 @@ class Retry:
         # The exponent is bounded so that endless retries cannot overflow a float.
         delay = min(self.max_delay_seconds, self.first_delay_seconds * self.factor ** min(attempt - 1, 60))
         return min(self.max_delay_seconds, delay * jitter()) if self.jitter else delay
+
+
+def _error_types(says: str, given: object) -> tuple[type[BaseException], ...]:
+    kinds = cast("tuple[object, ...]", given if isinstance(given, tuple) else (given,))
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise ConfigurationError(f"Retry: {says}, not {given!r}")
+    return cast("tuple[type[BaseException], ...]", kinds)
 
 
 @dataclass(slots=True)
@@ -184,6 +191,8 @@ def step(
     def decorate(function: Callable[..., Any]) -> AsyncStep[..., Any]:
         label = getattr(function, "__qualname__", repr(function))
         require_async("step", function, label)
+        if type(raises) is not tuple:
+            raise ConfigurationError(f"step {label}: raises= takes a tuple of classes of Exception, not {raises!r}")
         for declared in cast("tuple[object, ...]", raises):
             if not (isinstance(declared, type) and issubclass(declared, Exception)):
                 raise ConfigurationError(f"step {label}: raises= takes classes of Exception, not {declared!r}")
