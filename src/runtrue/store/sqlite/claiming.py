@@ -23,35 +23,34 @@ def claim(connection: sqlite3.Connection, worker_id: str, serves: Serves, limit:
     """Claim up to `limit` due runs for a worker whose row is `alive`, and read what is needed to execute them."""
     if connection.execute(SQL["is_alive"], (worker_id,)).fetchone() is None:
         return []
+    run_ids = _candidates(connection, serves, limit, now)
+    taken = connection.executemany(SQL["claim"], [(worker_id, now, now, run_id, now) for run_id in run_ids])
+    # This transaction is the only writer, so all of them are still there; a claim that is half made must not be kept.
+    assert not run_ids or taken.rowcount == len(run_ids)
+    rows = connection.execute(SQL["claimed"], (msgspec.json.encode(run_ids).decode(),)).fetchall()
     claimed: list[Claimed] = []
     events: list[facts.EventRow] = []
-    for run_id in _candidates(connection, serves, limit, now):
-        given = {"run_id": run_id, "worker_id": worker_id, "now": now}
-        row = connection.execute(SQL["claim"], given).fetchone()
-        if row is not None:
-            workflow, version, epoch, status, wakeups, attempt, created_at, seq, steps_done = row
-            data: dict[str, object] = {"worker": worker_id, "epoch": epoch, "attempt": attempt}
-            events.append(facts.event(run_id, seq, now, "claimed", data))
-            payloads = dict(connection.execute(SQL["payloads"], (run_id,)).fetchall())
-            # Nothing can be recorded of a run that nobody had before.
-            steps, attempts = history(connection, run_id) if epoch > 1 else ([], [])
-            assert len(steps) == steps_done
-            claimed.append(
-                Claimed(
-                    run_id=run_id,
-                    workflow=workflow,
-                    version=version,
-                    epoch=epoch,
-                    status=Status(status),
-                    wakeups=wakeups,
-                    attempt=attempt,
-                    input=payloads["input"],
-                    tags=tags_of(payloads.get("tags")),
-                    created_at=created_at,
-                    steps=steps,
-                    attempts=attempts,
-                )
+    for run_id, workflow, version, epoch, status, wakeups, attempt, created_at, seq, body, tags in rows:
+        data: dict[str, object] = {"worker": worker_id, "epoch": epoch, "attempt": attempt}
+        events.append(facts.event(run_id, seq, now, "claimed", data))
+        # Nothing can be recorded of a run that nobody had before.
+        steps, attempts = history(connection, run_id) if epoch > 1 else ([], [])
+        claimed.append(
+            Claimed(
+                run_id=run_id,
+                workflow=workflow,
+                version=version,
+                epoch=epoch,
+                status=Status(status),
+                wakeups=wakeups,
+                attempt=attempt,
+                input=body,
+                tags=tags_of(tags),
+                created_at=created_at,
+                steps=steps,
+                attempts=attempts,
             )
+        )
     facts.add_events(connection, events)
     return claimed
 

@@ -19,13 +19,17 @@ SELECT 1 FROM runtrue_workers WHERE id = ? AND status = 'alive'
 
 -- name: claim
 UPDATE runtrue_runs
-SET status = {{to:claim}}, epoch = epoch + 1, worker_id = :worker_id, event_seq = event_seq + 1,
-    started_at = coalesce(started_at, :now), updated_at = :now
-WHERE id = :run_id AND status IN ({{from:claim}}) AND ready_at <= :now
-RETURNING workflow, version, epoch, status, wakeups, attempt, created_at, event_seq, steps_done
+SET status = {{to:claim}}, epoch = epoch + 1, worker_id = ?, event_seq = event_seq + 1,
+    started_at = coalesce(started_at, ?), updated_at = ?
+WHERE id = ? AND status IN ({{from:claim}}) AND ready_at <= ?
 
--- name: payloads
-SELECT kind, body FROM runtrue_run_payloads WHERE run_id = ? AND kind IN ('input', 'tags')
+-- In the order of the ids.
+-- name: claimed
+SELECT r.id, workflow, version, epoch, status, wakeups, attempt, created_at, event_seq, coalesce(i.body, x''), t.body
+FROM json_each(?) AS wanted
+CROSS JOIN runtrue_runs AS r ON r.id = wanted.value
+LEFT JOIN runtrue_run_payloads AS i ON i.run_id = r.id AND i.kind = 'input'
+LEFT JOIN runtrue_run_payloads AS t ON t.run_id = r.id AND t.kind = 'tags'
 
 -- name: steps
 SELECT branch, ordinal, name, kind, attempt, output, error, started_at, finished_at, digest, wake_at, seq
