@@ -21,7 +21,7 @@ from runtrue.ids import random_seed, random_uuid
 
 
 def sleep(duration: Duration, /) -> Coroutine[None, None, None]:
-    """Sleep durably. A sleep of a second or more leaves memory: the run is `waiting` and survives any restart."""
+    """Sleep durably. A sleep of more than a second leaves memory: the run is `waiting` and survives any restart."""
     runtime = current_runtime("rt.sleep")
     return runtime.sleep(seconds_of("rt.sleep: the duration", duration))
 

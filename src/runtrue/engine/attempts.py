@@ -45,6 +45,8 @@ class StepCall:
         and the record that counts.
         """
         execution, step = self._execution, self._step
+        # An annotation that cannot be resolved is refused here, before the function has had any effect.
+        result_type = step.result_type
         attempt = 1
         failure = execution.history.last_failure(self._ordinal)
         if failure is not None:
@@ -57,7 +59,7 @@ class StepCall:
             execution.take_interrupt()
             if error is None:
                 try:
-                    body = codec.encode(result, step.result_type, what=f"the result of step {step.name}")
+                    body = codec.encode(result, result_type, what=f"the result of step {step.name}")
                 except CodecError as refused:
                     # The same value would be refused again: no further attempt.
                     error = refused

@@ -18,7 +18,7 @@ from runtrue.engine.own_task import OwnTask
 from runtrue.engine.ports import EffectRefusedError, HistoryMismatchError, Host, Recorder
 from runtrue.engine.signals import Unwound
 from runtrue.engine.values import decode_input, finish_with, sleep_record, value_record
-from runtrue.errors import CancelRun, CodecError, RuntrueError, StepFailed, WrongPlace
+from runtrue.errors import CancelRun, CodecError, ConfigurationError, RuntrueError, StepFailed, WrongPlace
 from runtrue.lifecycle import HoldKind, Status
 from runtrue.records import AttemptRecord, Progress, StepRecord
 from runtrue.store.protocol import (
@@ -426,7 +426,7 @@ class Execution:
             try:
                 what = f"the result of step {step.name}"
                 result = codec.decode(recorded.output or b"null", step.result_type, what=what)
-            except CodecError as unfit:
+            except (CodecError, ConfigurationError) as unfit:
                 if result is not NOTHING:
                     self._in_code = True
                     raise
