@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.engine.running import audit, failure, finished, opened, reaches, recorded
@@ -11,6 +11,9 @@ from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
 from runtrue.lifecycle import HoldKind, Status
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 executed: list[str] = []
 
@@ -238,6 +241,23 @@ async def test_a_recorded_result_that_does_not_fit_its_new_type_holds_the_run(da
         run = await app.get(run_id)
         await run.resume()
         assert await finished(run) == "seven"
+
+
+async def test_a_result_type_that_became_unknown_holds_the_run(database: Path, clock: ManualClock):
+    @rt.step(name="a")
+    async def forgot_the_import() -> "Decimal":
+        raise AssertionError("it is recorded")
+
+    async def after() -> None:
+        await forgot_the_import()
+
+    run_id = await asleep(database, clock)
+    async with opened(database, flow_of(after), clock=clock) as app:
+        clock.advance(60)
+        run = await app.get(run_id)
+        await reaches(run, "paused")
+        (hold,) = await run.holds()
+        assert "step a: its return annotation 'Decimal' cannot be resolved" in hold.reason
 
 
 async def test_an_input_that_does_not_fit_its_new_type_holds_a_run_with_a_history(database: Path, clock: ManualClock):

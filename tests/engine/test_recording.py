@@ -1,15 +1,21 @@
 """Steps are recorded once; a replay returns the record and does not call."""
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.running import Gate, audit, event_types, failure, finished, opened, reaches, recorded
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 @dataclass
@@ -375,3 +381,62 @@ async def test_many_runs_at_once_record_each_its_own(database: Path):
         gate.open()
         assert [await finished(run) for run in runs] == [4 * number for number in range(50)]
         await audit(app, runs[0])
+
+
+async def test_a_result_type_that_is_unknown_fails_the_run_before_the_step_is_called(database: Path):
+    calls: list[int] = []
+
+    @rt.step
+    async def price() -> "Decimal":
+        calls.append(1)
+        return 1  # type: ignore[return-value]
+
+    @rt.workflow
+    async def flow() -> None:
+        await price()
+
+    async with opened(database, flow) as app:
+        error = await failure(await app.start(flow))
+        assert error.type == "runtrue.errors.ConfigurationError"
+        assert "step price: its return annotation 'Decimal' cannot be resolved" in error.message
+        assert calls == []
+
+
+def test_a_keyboard_interrupt_in_a_step_ends_the_program_and_the_run_goes_on_elsewhere(database: Path):
+    """It is the person at the keyboard who speaks, whatever code happens to run then."""
+    program = f"""
+import asyncio, runtrue as rt
+
+@rt.step
+async def work() -> str:
+    raise KeyboardInterrupt
+
+@rt.workflow
+async def flow() -> str:
+    return await work()
+
+async def main():
+    async with rt.App({str(database)!r}, workflows=[flow]) as app:
+        await (await app.start(flow.options(id="one"))).result()
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "interrupted\n", done.stderr
+
+    @rt.step
+    async def work() -> str:
+        return "worked"
+
+    @rt.workflow
+    async def flow() -> str:
+        return await work()
+
+    async def go_on() -> str:
+        async with opened(database, flow) as app:
+            return await finished(await app.get("one"))
+
+    assert asyncio.run(go_on()) == "worked"

@@ -166,6 +166,35 @@ async def test_a_worker_whose_renewals_fail_stops_executing_before_its_lease_end
         assert (await run.info()).attempt == 1, "the worker was never lost"
 
 
+async def test_no_step_begins_once_the_lease_may_have_run_out_by_the_workers_own_clock(
+    database: Path, clock: ManualClock, faulty: FaultyStore
+):
+    """The journal would refuse the result, but the effect would have been made."""
+    calls: list[str] = []
+
+    @rt.step
+    async def first() -> None:
+        calls.append("first")
+
+    @rt.step
+    async def second() -> None:
+        calls.append("second")
+
+    @rt.workflow
+    async def flow() -> None:
+        await first()
+        faulty.before["renew"] = always(rt.StoreBusy("the disk is away"))
+        clock.advance(12)
+        await second()
+
+    async with opened(database, flow, clock=clock, lease=15) as app:
+        await app.start(flow)
+        worker = app._worker
+        assert worker is not None
+        await until(lambda: calls == ["first"] and worker.running == 0)
+        assert worker.fenced_writes == 0, "nothing was even tried"
+
+
 async def turn(clock: ManualClock) -> None:
     """Let every thread and task have its turn."""
     await clock.sleep(0.05)
