@@ -65,10 +65,11 @@ def cases_of(given: argparse.Namespace, subjects: Sequence[Subject]) -> list[Cas
     if "steps" in given.only:
         cases += step_cases(subjects[1:], given.in_flight, scale)
     if "alone" in given.only:
-        work = {"in_flight": 1, "runs": 1, "steps": scaled(STEPS_OF_ONE_RUN, scale)}
-        name = f"One run of {work['steps']:,} steps, alone"
-        cases.append(Case(name, "", FLOOR, functools.partial(works.steps_of_floor, **work)))
-        cases += [Case(name, "", each.name, functools.partial(works.steps_of, each, **work)) for each in subjects]
+        work = {"runs": 1, "steps": scaled(STEPS_OF_ONE_RUN, scale)}
+        name, slots = f"One run of {work['steps']:,} steps, alone", works.DEFAULT_SLOTS
+        cases.append(Case(name, "", FLOOR, functools.partial(works.steps_of_floor, in_flight=1, **work)))
+        for each in subjects:
+            cases.append(Case(name, "", each.name, functools.partial(works.steps_of, each, in_flight=slots, **work)))
     for each in subjects:
         peer = each is not RUNTRUE
         if "latency" in given.only:

@@ -11,8 +11,6 @@ from benchmarks.programs import talk
 UNFINISHED = [
     status for status in rt.Status if status not in (rt.Status.COMPLETED, rt.Status.FAILED, rt.Status.CANCELLED)
 ]
-TOGETHER = 500
-"""So many starts are under way at once where runs are started together."""
 
 
 @rt.step
@@ -49,10 +47,13 @@ async def in_a_row_slowly(run: int, steps: int) -> int:
 async def enqueue(client: rt.Client, asked: dict[str, Any]) -> dict[str, Any]:
     """Start runs one by one, or many together; the seconds until the last start was durable."""
     workflow = in_a_row_slowly if asked["slowly"] else in_a_row
-    runs, together = range(asked["runs"]), TOGETHER if asked["together"] else 1
+    runs, steps = range(asked["runs"]), asked["steps"]
     began = time.perf_counter()
-    for first in runs[::together]:
-        await asyncio.gather(*(client.start(workflow, run, asked["steps"]) for run in runs[first : first + together]))
+    if asked["together"]:
+        await client.start_many(workflow, [{"run": run, "steps": steps} for run in runs])
+    else:
+        for run in runs:
+            await client.start(workflow, run, steps)
     return {"seconds": time.perf_counter() - began}
 
 
