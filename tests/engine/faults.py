@@ -81,6 +81,18 @@ def for_times(times: int, error: Exception) -> Fault:
     return strike
 
 
+def every_other(error: Exception) -> Fault:
+    """A fault that strikes the first time and then every second time: whatever is repeated comes through."""
+    struck = [False]
+
+    def strike() -> None:
+        struck[0] = not struck[0]
+        if struck[0]:
+            raise error
+
+    return strike
+
+
 def always(error: Exception) -> Fault:
     """A fault that strikes until it is taken away."""
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.engine.running import event_types, failure, finished, opened, reaches, recorded, until
+from tests.engine.running import audit, event_types, failure, finished, opened, reaches, recorded, until
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
@@ -212,6 +212,19 @@ async def test_a_pause_during_a_short_back_off_acts_at_once_and_the_next_attempt
         assert calls == [1]
         await run.resume()
         assert await finished(run) == 2
+
+
+async def test_an_endless_retry_without_delay_lets_others_run_and_can_be_cancelled(database: Path):
+    calls: list[int] = []
+    flow = failing(10**9, rt.Retry(None, first_delay=0), calls)
+    async with opened(database, flow) as app:
+        run = await app.start(flow)
+        await until(lambda: len(calls) > 20)
+        await run.cancel()
+        await reaches(run, "cancelled")
+        made = len(calls)
+        await audit(app, run)
+        assert len(calls) == made
 
 
 async def test_a_declared_error_is_never_tried_again(database: Path):

@@ -70,6 +70,7 @@ async def test_code_that_swallows_everything_meets_the_signal_again_at_each_dura
         assert met == ["Unwound"] * 4
         assert calls == []
         assert await run.status() is Status.WAITING, "what it returned is not used"
+        assert worker.fenced_writes == 0, "nor is it sent to the database"
         clock.advance(60)
         assert await finished(run) == "returned"
         assert calls == ["work"]

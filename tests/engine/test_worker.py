@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.engine.faults import FaultyStore, SweepingThread, always, for_times, install
+from tests.engine.faults import FaultyStore, SweepingThread, always, every_other, for_times, install
 from tests.engine.running import Gate, audit, event_types, failure, finished, opened, reaches, recorded, until
 from tests.support import waiting
 from tests.support.manual_clock import ManualClock
@@ -276,6 +276,42 @@ async def test_the_journal_repeats_a_batch_until_the_database_takes_it_and_recor
             assert [event.seq async for event in run.events()] == list(range(1, 7))
             await audit(app, run)
         assert calls == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_whatever_a_worker_writes_may_be_written_twice(database: Path, faulty: FaultyStore, moment: str):
+    """Steps, failed attempts, values, parking and every end: the answer to each is lost once."""
+
+    @rt.step(retry=rt.Retry(2, first_delay=0))
+    async def flaky() -> str:
+        if rt.this_step().attempt == 1:
+            raise ValueError("once")
+        return str(rt.this_step().attempt)
+
+    @rt.workflow
+    async def flow(end: str) -> str:
+        drawn = rt.uuid4()
+        found = await flaky()
+        await rt.sleep(1.2)
+        assert rt.uuid4() != drawn
+        if end == "fails":
+            raise ValueError("at the end")
+        if end == "cancels":
+            raise rt.CancelRun("at the end")
+        return found
+
+    getattr(faulty, moment)["record"] = every_other(rt.OutcomeUnknown("the answer was lost"))
+    async with opened(database, flow) as app:
+        runs = completes, fails, cancels = [await app.start(flow, end) for end in ("completes", "fails", "cancels")]
+        assert await finished(completes) == "2"
+        assert (await failure(fails)).message == "at the end"
+        await reaches(cancels, "cancelled")
+        for run in runs:
+            assert await recorded(app, run) == [("uuid4", 1), ("flaky", 2), ("sleep", 1), ("uuid4", 1)]
+            assert (await event_types(run)).count("attempt_failed") == 1
+        assert app._worker is not None
+        assert app._worker.fenced_writes == 0
+        await audit(app, completes)
 
 
 async def test_a_fault_of_the_store_reaches_no_workflow_and_its_runs_are_given_back(
