@@ -38,8 +38,9 @@ format: $(READY_TO_DEVELOP) ## rewrite the sources in the project's format
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-prove: $(READY_TO_DEVELOP) ## the full counts: thousands of kills, orders and seeds (long)
+prove: $(READY_TO_DEVELOP) ## the full counts: thousands of kills, orders and seeds, each guard taken away (long)
 	@$(RUN) -m pytest -m prove --timeout 3600 -o faulthandler_timeout=3500 $(ARGS)
+	@$(RUN) scripts/mutations.py
 
 bench: $(READY_TO_DEVELOP) ## measure; figures go to benchmarks/results
 	@$(RUN) -m benchmarks $(ARGS)
