@@ -190,6 +190,29 @@ async def test_terminate_interrupts_an_interruptible_step_too(database: Path, cl
         assert await recorded(app, run) == []
 
 
+async def test_a_step_whose_run_was_terminated_learns_of_it_by_looking(database: Path, clock: ManualClock):
+    gate = Gate()
+    steps: list[rt.StepInfo] = []
+
+    @rt.step
+    async def long() -> None:
+        steps.append(rt.this_step())
+        await gate.pass_through()
+
+    @rt.workflow
+    async def flow() -> None:
+        await long()
+
+    async with opened(database, flow, clock=clock) as app:
+        run = await app.start(flow)
+        await gate.reached()
+        await run.terminate()
+        assert not steps[0].cancel_requested()
+        clock.advance(1)
+        await until(steps[0].cancel_requested)
+        gate.open()
+
+
 async def test_a_worker_that_was_idle_hears_a_cancel_within_a_second_of_renewals(database: Path, clock: ManualClock):
     """An idle worker renews rarely; with its first run it must not go on at that pace."""
     gate = Gate()
