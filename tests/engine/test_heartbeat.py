@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.engine.running import opened, until
+from tests.engine.running import Gate, opened, until
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import CLOCK
 
@@ -73,3 +73,28 @@ async def test_a_worker_that_gave_its_lease_up_executes_nothing_though_the_lease
         await app.start(flow)
         await until(lambda: bool(gave_up_under) and app.worker_id not in ("", *gave_up_under))
         assert calls == []
+
+
+async def test_a_worker_that_lost_its_lease_lets_go_of_its_runs_at_once(database: Path, clock: ManualClock):
+    """Others may have them already. The next renewal, under the new id, would tell it too, but only later."""
+    gate = Gate()
+
+    @rt.step
+    async def work() -> None:
+        await gate.pass_through()
+
+    @rt.workflow
+    async def flow() -> None:
+        await work()
+
+    async with opened(database, flow, clock=clock) as app:
+        await app.start(flow)
+        await gate.reached()
+        worker = app._worker
+        assert worker is not None
+        (execution,) = worker._executions.values()
+        before = worker.id
+        worker._lost.set()
+        await until(lambda: worker.id != before)
+        assert execution.gone
+        gate.open()
