@@ -42,6 +42,7 @@ async def taken_up(stage: Stage) -> None:
     """Return once the writer's thread stands before the obstacle with what was handed in."""
     assert isinstance(stage.store, SqliteStore)
     jobs = stage.store._writer._jobs
+    await asyncio.sleep(0)  # it is handed in now
     await until(jobs.empty, "the writer takes the work up")
 
 
@@ -104,7 +105,7 @@ async def test_opening_a_busy_database_that_lacks_the_schema_is_refused_in_time(
 ):
     bare = tmp_path / "bare.db"
     sqlite3.connect(bare).execute("PRAGMA journal_mode = WAL").connection.close()
-    Path(f"{bare}.turn").touch()
+    Path(f"{bare}.turn").touch()  # noqa: ASYNC240
     with obstacle(bare), pytest.raises(StoreBusy):  # type: ignore[attr-defined]
         await open_store(f"sqlite:///{bare}", clock=ManualClock())
 
@@ -125,7 +126,7 @@ async def test_a_job_that_fails_costs_those_beside_it_nothing(file_stage: Stage)
     outcomes = await asyncio.gather(
         file_stage.start("a"),
         file_stage.verb(Command.PAUSE, reason=None),
-        file_stage.start("b", priority=2**40),
+        file_stage.store.start([NewRun("b", "flow", "1", INPUT, 0), NewRun("bad", "flow", "1", INPUT, 0, 2**40)]),
         file_stage.start("c"),
         return_exceptions=True,
     )
