@@ -360,21 +360,22 @@ async def test_a_run_that_fails_while_pausing_has_failed(database: Path):
         await audit(app, run)
 
 
-async def test_a_pause_asked_while_code_awaits_something_foreign_acts_at_the_next_durable_call(
-    database: Path, clock: ManualClock
+@pytest.mark.parametrize("call", ["step", "sleep"])
+async def test_a_pause_asked_while_code_awaits_something_foreign_acts_before_the_next_durable_call(
+    database: Path, clock: ManualClock, call: str
 ):
     gate = Gate()
     calls: list[str] = []
 
     @rt.step
-    async def after() -> str:
+    async def after() -> None:
         calls.append("after")
-        return "done"
 
     @rt.workflow
     async def flow() -> str:
         await gate.pass_through()
-        return await after()
+        await (after() if call == "step" else rt.sleep(0))
+        return "done"
 
     async with opened(database, flow, clock=clock) as app:
         run = await app.start(flow)
@@ -388,6 +389,7 @@ async def test_a_pause_asked_while_code_awaits_something_foreign_acts_at_the_nex
         gate.open()
         await reaches(run, "paused")
         assert calls == []
+        assert await recorded(app, run) == []
         await run.resume()
         assert await finished(run) == "done"
 

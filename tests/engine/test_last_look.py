@@ -1,11 +1,15 @@
 """What was asked happens at the next boundary, and a wait that something came between is taken up again."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+from tests.engine.faults import FaultyStore, install
 from tests.engine.running import Gate, event_types, finished, opened, reaches, until
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
+from runtrue.store.protocol import EffectsReply, ParkRequested, RunEffects
 
 
 async def test_code_behind_a_step_does_not_run_once_a_cancel_was_acknowledged(database: Path):
@@ -28,6 +32,42 @@ async def test_code_behind_a_step_does_not_run_once_a_cancel_was_acknowledged(da
         gate.open()
         await reaches(run, "cancelled")
         assert behind == []
+
+
+async def test_a_run_whose_park_a_resume_overtook_goes_on_where_it_is(
+    database: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """A worker that unwound the run before the reply would own it by the row and execute it no more."""
+    faulty = install(monkeypatch)
+    inner_record = FaultyStore.record
+    overtaken: list[str] = []
+    gate = Gate()
+
+    async def record(worker_id: str, effects: Sequence[RunEffects]) -> list[EffectsReply]:
+        if any(isinstance(effect.end, ParkRequested) for effect in effects) and not overtaken:
+            overtaken.append("the park")
+            await run.resume()
+        return await inner_record(faulty, worker_id, effects)
+
+    faulty.record = record  # type: ignore[method-assign]
+
+    @rt.step
+    async def work() -> None:
+        await gate.pass_through()
+
+    @rt.workflow
+    async def flow() -> str:
+        await work()
+        return "done"
+
+    async with opened(database, flow, clock=clock) as app:
+        run = await app.start(flow)
+        await gate.reached()
+        await run.pause()
+        gate.open()
+        assert await finished(run) == "done"
+        assert overtaken
+        assert (await event_types(run)).count("claimed") == 1
 
 
 async def test_a_run_whose_park_was_refused_for_a_resume_parks_again(database: Path, clock: ManualClock):

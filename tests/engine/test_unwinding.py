@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import pytest
+from tests.engine.faults import install
 from tests.engine.running import Gate, audit, finished, opened, reaches, recorded, until
 from tests.support.manual_clock import ManualClock
 
@@ -39,8 +41,9 @@ async def test_a_step_in_finally_does_not_run_while_the_run_is_unwound_and_runs_
 
 
 async def test_code_that_swallows_everything_meets_the_signal_again_at_each_durable_call(
-    database: Path, clock: ManualClock
+    database: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
+    faulty = install(monkeypatch)
     met: list[str] = []
     calls: list[str] = []
 
@@ -70,7 +73,8 @@ async def test_code_that_swallows_everything_meets_the_signal_again_at_each_dura
         assert met == ["Unwound"] * 4
         assert calls == []
         assert await run.status() is Status.WAITING, "what it returned is not used"
-        assert worker.fenced_writes == 0, "nor is it sent to the database"
+        ends = [type(effect.end).__name__ for batch in faulty.batches for effect in batch if effect.end]
+        assert ends == ["ParkBlocked"], "nor is it sent to the database"
         clock.advance(60)
         assert await finished(run) == "returned"
         assert calls == ["work"]
