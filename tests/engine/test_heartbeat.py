@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.engine.running import Gate, opened, until
+from tests.engine.running import Gate, opened, recorded, until
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import CLOCK
 
@@ -88,7 +88,7 @@ async def test_a_worker_that_lost_its_lease_lets_go_of_its_runs_at_once(database
         await work()
 
     async with opened(database, flow, clock=clock) as app:
-        await app.start(flow)
+        run = await app.start(flow)
         await gate.reached()
         worker = app._worker
         assert worker is not None
@@ -98,3 +98,6 @@ async def test_a_worker_that_lost_its_lease_lets_go_of_its_runs_at_once(database
         await until(lambda: worker.id != before)
         assert execution.gone
         gate.open()
+        await until(lambda: worker.running == 0)
+        assert await recorded(app, run) == [], "though by the row the run is still the old worker's"
+        assert worker.fenced_writes == 1
