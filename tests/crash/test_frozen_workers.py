@@ -1,5 +1,6 @@
 """Workers that stand still for a while: a machine that swaps, a paused container, SIGSTOP."""
 
+from tests.support import flows
 from tests.support.histories import assert_sound, events_of
 from tests.support.stage import Stage
 from tests.support.waiting import CLOCK, SECOND, until
@@ -118,4 +119,60 @@ async def test_a_renewal_that_comes_too_late_is_refused_even_if_nobody_took_the_
     assert (await run.info()).attempt == 2
     # The step of the first claim ended late, in the same process.
     await until(lambda: _fenced_writes(stage), "the late write is counted")
+    await assert_sound(stage.client, "run")
+
+
+async def test_a_worker_that_wakes_up_past_its_lease_starts_no_step_before_it_has_renewed(stage: Stage):
+    stage.say("think", "1")
+    stage.say("hold", "b")
+    run = await stage.client.start(flows.musing.options(id="run"), str(stage.folder))
+    frozen = await stage.worker()
+    await stage.reached(Status.RUNNING)
+    await stage.freeze(frozen)
+    other = await stage.worker(lease=15)
+    await stage.begun("b")
+    with stage.write_lock():
+        # Neither a renewal nor a reply can tell it that it was lost. Its own clock can.
+        stage.unsay("think", "1")
+        frozen.thaw()
+        await until(lambda: "could not be renewed" in frozen.log, "the renewal was told busy")
+        assert {effect.pid for effect in stage.effects()} == {other.pid}
+    stage.unsay("hold", "b")
+    assert await run.result(timeout=45) == "b"
+    assert [effect.pid for effect in stage.effects()] == [other.pid]
+    await assert_sound(stage.client, "run")
+
+
+async def test_an_end_that_comes_while_the_worker_believes_in_its_claim_is_refused_by_the_row(stage: Stage):
+    """The run was taken over, and the first owner has not heard of it yet: the fence in the database must hold."""
+    stage.say("think", "1", "2")
+    run = await stage.client.start(flows.only_musing.options(id="run"), str(stage.folder))
+    first = await stage.worker(lease=3, slots=1)
+    await stage.reached(Status.RUNNING)
+    second = await stage.worker(lease=3)
+    with stage.raw() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "UPDATE runtrue_runs SET status = 'pending', worker_id = NULL, attempt = 2, event_seq = event_seq + 1"
+        )
+        connection.execute(
+            "INSERT INTO runtrue_events (run_id, seq, at, type, data)"
+            " SELECT id, event_seq, updated_at, 'released', '{}' FROM runtrue_runs"
+        )
+        connection.execute("COMMIT")
+    await stage.reached(Status.RUNNING)
+    stage.unsay("think", "1")
+    ended = CLOCK.now()
+
+    async def renewed_twice() -> bool:
+        (row,) = await stage.rows_of(first)
+        return row.heartbeat_at > ended + 2 * SECOND
+
+    await until(renewed_twice, "the first worker has done with it")
+    assert await stage.status() is Status.RUNNING
+    stage.unsay("think", "2")
+    assert await run.result(timeout=45) == 2
+    completed = next(event for event in await events_of(stage.client, "run") if event.type == "completed")
+    assert (completed.data["worker"], completed.data["epoch"]) == (second.worker_id, 2)
+    assert [row.status for row in await stage.rows_of(first)] == ["alive"]
     await assert_sound(stage.client, "run")

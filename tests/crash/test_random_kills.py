@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 from tests.support import flows
@@ -21,6 +22,25 @@ async def test_runs_of_fifty_steps_survive_kills_at_random_moments(stage: Stage,
 async def test_runs_of_fifty_steps_survive_two_hundred_kills_at_random_moments(stage: Stage, chance: random.Random):
     hits = await _survive(stage, chance, kills=200)
     assert hits > 100, f"most kills should hit steps in flight, {hits} steps were hit"
+
+
+async def test_workers_killed_while_they_open_a_new_file_leave_one_that_can_be_opened(
+    tmp_path: Path, chance: random.Random
+):
+    stage = Stage(tmp_path)
+    for _ in range(4):
+        process, _ = stage.spawn("tests.support.flows", LEASE, 10, {})
+        await moment(CLOCK.steady() + chance.uniform(0.2, 0.6))
+        process.kill()
+        process.wait()
+    async with stage.client:
+        try:
+            run = await stage.start("a", "b")
+            await stage.worker()
+            assert await run.result(timeout=45) == ["a", "b"]
+            await assert_sound(stage.client, "run")
+        finally:
+            stage.end_workers()
 
 
 async def _survive(stage: Stage, chance: random.Random, *, kills: int) -> int:

@@ -1,8 +1,10 @@
 """Pauses and resumes that went wrong elsewhere."""
 
 import pytest
+from tests.support import flows
 from tests.support.histories import assert_sound, events_of
 from tests.support.stage import Stage
+from tests.support.waiting import SECOND
 
 from runtrue import Refused
 from runtrue.lifecycle import Status
@@ -40,6 +42,35 @@ async def test_a_paused_run_outlives_all_workers_and_goes_on_where_it_was(stage:
     await stage.worker()
     assert await run.result(timeout=45) == ["a", "b"]
     assert stage.names() == ["a", "b"]
+    await assert_sound(stage.client, "run")
+
+
+async def test_a_sleeping_run_that_is_paused_does_not_wake_before_the_resume(stage: Stage):
+    run = await stage.client.start(flows.napping.options(id="run"), str(stage.folder), 1.2)
+    await stage.worker()
+    await stage.reached(Status.WAITING)
+    outcome = await run.pause()
+    assert (outcome.status, outcome.done) == (Status.PAUSED, True)
+    wakes_at = (await stage.client.service.get("run")).ready_at
+    await stage.passed(wakes_at + SECOND // 2)
+    assert await stage.status() is Status.PAUSED
+    assert stage.names() == ["a"]
+    await run.resume()
+    assert await run.result(timeout=45) == "b"
+    assert stage.names() == ["a", "b"]
+    await assert_sound(stage.client, "run")
+
+
+async def test_a_delayed_run_that_is_paused_and_resumed_still_starts_at_its_own_time(stage: Stage):
+    run = await stage.client.start(flows.chain.options(id="run", delay=1), str(stage.folder), ["a"])
+    starts_at = (await stage.client.service.get("run")).ready_at
+    await run.pause()
+    await run.resume()
+    await stage.worker()
+    assert await run.result(timeout=45) == ["a"]
+    started_at = (await stage.client.service.get("run")).started_at
+    assert started_at is not None
+    assert started_at >= starts_at
     await assert_sound(stage.client, "run")
 
 

@@ -137,7 +137,22 @@ async def napping(folder: str, seconds: float) -> str:
     return await act(folder, "b")
 
 
+@rt.workflow
+async def musing(folder: str) -> str:
+    """Code of the workflow's own that takes its time (while `think-ATTEMPT` is there), then a step."""
+    await gone(Path(folder) / f"think-{rt.this_run().attempt}")
+    return await act(folder, "b")
+
+
+@rt.workflow
+async def only_musing(folder: str) -> int:
+    """The same without a step: the first thing that it has to record is its end."""
+    attempt = rt.this_run().attempt
+    await gone(Path(folder) / f"think-{attempt}")
+    return attempt
+
+
 app = rt.App(
-    workflows=[chain, interruptible_chain, walk, attentive, stubborn, napping],
+    workflows=[chain, interruptible_chain, walk, attentive, stubborn, napping, musing, only_musing],
     drain=float(os.environ.get("DRAIN", "30")),
 )

@@ -98,16 +98,17 @@ class Stage:
         **environment: str,
     ) -> WorkerProcess:
         """Start a worker process and wait until it has registered."""
-        process, log = self._spawn(module, lease, slots, environment)
+        process, log = self.spawn(module, lease, slots, environment)
         row = await until(lambda: self._row_of(process.pid), lambda: f"a worker registers; it says:\n{log.read_text()}")
         assert row is not None
         worker = WorkerProcess(process, log, row.id)
         self._workers.append(worker)
         return worker
 
-    def _spawn(
+    def spawn(
         self, module: str, lease: float, slots: int, environment: dict[str, str]
     ) -> "tuple[subprocess.Popen[bytes], Path]":
+        """Start the process of a worker, which may not even have begun to import; the file that it logs to."""
         log = self.folder / f"worker-{len(self._workers)}.log"
         command = [sys.executable, "-m", "runtrue", "worker", module, "--database", self.database]
         with log.open("wb") as file:
