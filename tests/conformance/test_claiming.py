@@ -38,8 +38,8 @@ async def test_the_order_holds_over_several_workflows_and_versions(stage: Stage)
     now = stage.clock.now()
     for run_id, workflow, version, priority in [
         ("a", "flow", "1", 2),
-        ("b", "flow", "2", 1),
-        ("c", "other", "1", 1),
+        ("c", "flow", "2", 1),
+        ("b", "other", "1", 1),
         ("d", "unserved", "1", 0),
         ("e", "flow", "3", 0),
         ("f", "other", "1", 2),

@@ -91,8 +91,8 @@ def _finish(
     seq: int,
     by: str,
 ) -> None:
-    """Keep the payload if the run ended as it meant to, and close a pause that it never reached."""
-    if end.payload is not None and status is end.target and status in _PAYLOAD_OF:
+    """Keep the payload, but for a run that ended cancelled, and close a pause that it never reached."""
+    if end.payload is not None and status in _PAYLOAD_OF:
         rows.payloads.append((run_id, _PAYLOAD_OF[status], end.payload))
     if asked is not None:
         moot = facts.close_holds(connection, run_id, now, actor=by, outcome="moot", kinds=tuple(HoldKind))
