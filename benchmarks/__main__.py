@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: the temporary folder)")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--page", type=Path, help="a page that ends with figures, for example docs/performance.md")
     return parser.parse_args()
 
 
@@ -113,9 +114,12 @@ def main() -> None:
         command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
         about = machine.about(command, Path(folder))
         rows = asyncio.run(measure(cases_of(given, subjects), given.rounds, Path(folder)))
+    about["load after"] = machine.load()
     report.compare(rows, FLOOR)
     name = str(about["date"])[:19].replace(":", "")
     page = report.write(given.results, name, about, rows)
+    if given.page:
+        report.write_into(given.page, about, rows)
     print(report.as_markdown(rows))
     print(f"Kept in {page} and beside it as JSON.", file=sys.stderr)
 

@@ -24,12 +24,17 @@ def about(command: str, folder: Path) -> dict[str, object]:
         "command": command,
         "commit": _commit(),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {_memory_gib()} GiB, {platform.platform()}",
-        "load before": f"{os.getloadavg()[0]:.2f}",
+        "load before": load(),
         "file system": _file_system(folder),
         "4 KiB overwritten and synchronised": f"{sync_microseconds(folder):.0f} µs (median of {SYNCS})",
         "versions": f"runtrue {importlib.metadata.version('runtrue')}, Python {platform.python_version()}, "
         f"SQLite {sqlite3.sqlite_version}",
     }
+
+
+def load() -> str:
+    """How many processes have wanted a core in the last minute, on average."""
+    return f"{os.getloadavg()[0]:.1f}"
 
 
 def sync_microseconds(folder: Path) -> float:

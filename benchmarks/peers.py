@@ -24,8 +24,10 @@ def dbos() -> list[Subject]:
     python, module = str(_environment("dbos", [DBOS])), "benchmarks.programs.dbos_program"
     name = DBOS.replace("==", " ").replace("dbos", "DBOS")
     subjects = [Subject(f"{name} on SQLite", python, module, sqlite_database)]
-    if postgres_programs():
-        subjects.append(Subject(f"{name} on PostgreSQL", python, module, postgres_database))
+    programs = postgres_programs()
+    if programs:
+        label = f"{name} on PostgreSQL {_version(programs)}"
+        subjects.append(Subject(label, python, module, postgres_database))
     else:
         print("PostgreSQL is not installed, so DBOS is measured on SQLite only.", file=sys.stderr)
     return subjects
@@ -42,6 +44,11 @@ def _environment(name: str, requirements: Sequence[str]) -> Path:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
         ready.write_text("\n".join(requirements))
     return python
+
+
+def _version(programs: Path) -> str:
+    done = subprocess.run([programs / "initdb", "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.split()[2]
 
 
 def postgres_programs() -> Path | None:

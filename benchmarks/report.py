@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RATE_TO_COMPARE = "steps/s"
+MARK = "<!-- What follows is written by `python -m benchmarks --page`. -->"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -95,7 +96,19 @@ def write(folder: Path, name: str, about: Mapping[str, object], rows: Sequence[R
     ]
     text = json.dumps({**about, "measured": measured}, indent=1, ensure_ascii=False)
     (folder / f"{name}.json").write_text(text + "\n")
-    facts = "\n".join(f"- {key}: {value}" for key, value in about.items())
     page = folder / f"{name}.md"
-    page.write_text(f"# Measured on {about['date']}\n\n{facts}\n\n{as_markdown(rows)}")
+    page.write_text(f"# Measured on {about['date']}\n\n{_told(about, rows)}")
     return page
+
+
+def write_into(page: Path, about: Mapping[str, object], rows: Sequence[Row]) -> None:
+    """Put the figures into `page` in place of all that follows the line MARK. Raises ValueError if it has none."""
+    text = page.read_text()
+    if MARK not in text:
+        raise ValueError(f"{page} has no line {MARK!r} that the figures could follow")
+    page.write_text(f"{text.split(MARK)[0]}{MARK}\n\n{_told(about, rows)}")
+
+
+def _told(about: Mapping[str, object], rows: Sequence[Row]) -> str:
+    facts = "\n".join(f"- {key}: {value}" for key, value in about.items())
+    return f"{facts}\n\n{as_markdown(rows)}"

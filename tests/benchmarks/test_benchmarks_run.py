@@ -95,6 +95,22 @@ async def test_a_process_that_is_lost_does_not_come_back(tmp_path):
             await one.hear("anything")
 
 
+def test_figures_replace_what_a_page_has_after_its_mark(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Kept\n\n{report.MARK}\nold\n")
+    row = report.Row("steps", "", "floor")
+    row.add({"steps/s": 1000})
+    report.write_into(page, {"date": "today"}, [row])
+    text = page.read_text()
+    assert text.startswith(f"# Kept\n\n{report.MARK}\n\n- date: today\n")
+    assert "| floor |   1,000 |" in text
+    assert "old" not in text
+    page.write_text("# No mark\n")
+    with pytest.raises(ValueError, match="has no line"):
+        report.write_into(page, {}, [row])
+    assert report.MARK in (ROOT / "docs" / "performance.md").read_text()
+
+
 def test_a_percentile_is_one_of_the_values():
     assert report.percentile([30, 10, 20], 50) == 20
     assert report.percentile(list(range(1, 201)), 99) == 198
