@@ -138,7 +138,8 @@ class Copy:
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": here},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
         )
         if done.returncode not in (0, 1):

@@ -145,3 +145,31 @@ async def test_a_worker_asks_for_no_more_runs_than_it_has_free_slots(database: P
             await finished(run)
     assert asked
     assert all(running + limit <= 3 for running, limit in asked), asked
+
+
+async def test_a_draining_worker_has_left_off_claiming_while_its_steps_still_run(database: Path):
+    gate = Gate()
+    calls: list[str] = []
+
+    @rt.step
+    async def work() -> None:
+        calls.append(rt.this_run().id)
+        await gate.pass_through()
+
+    @rt.workflow
+    async def flow() -> None:
+        await work()
+
+    app = await rt.App(database, workflows=[flow], lease=3_600).open()
+    await app.start(flow.options(id="first"))
+    await gate.reached()
+    worker = app._worker
+    assert worker is not None
+    closing = asyncio.create_task(app.close())
+    await until(lambda: worker._main is not None and worker._main.done())
+    async with rt.Client(database) as client:
+        second = await client.start(flow.options(id="second"))
+        gate.open()
+        await closing
+        assert await second.status() is Status.PENDING
+    assert calls == ["first"]

@@ -2,15 +2,21 @@
 
 from pathlib import Path
 
+import pytest
+from tests.engine.faults import install
 from tests.engine.running import opened, reaches, until
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
 from runtrue.lifecycle import Status
+from runtrue.store.protocol import Finish
 
 
-async def test_what_an_unwound_function_returns_is_sent_nowhere(database: Path, clock: ManualClock):
-    """The database would refuse it; a refused write would be counted as one that came too late."""
+async def test_what_an_unwound_function_returns_is_sent_nowhere(
+    database: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The database would refuse it; but nobody should have to."""
+    faulty = install(monkeypatch)
 
     @rt.workflow
     async def flow() -> str:
@@ -26,5 +32,6 @@ async def test_what_an_unwound_function_returns_is_sent_nowhere(database: Path, 
         worker = app._worker
         assert worker is not None
         await until(lambda: worker.running == 0)
-        assert worker.fenced_writes == 0
+        ends = [effect.end for batch in faulty.batches for effect in batch if effect.end is not None]
+        assert not any(isinstance(end, Finish) for end in ends), ends
         assert await run.status() is Status.WAITING
