@@ -24,3 +24,10 @@ async def test_a_reading_connection_cannot_write(file_stage: Stage):
             connection.execute("UPDATE runtrue_runs SET priority = 9")
 
     await file_stage.store._readers.run(write)
+
+
+async def test_a_read_transaction_is_over_when_its_call_returns(file_stage: Stage):
+    """One that stayed open would let the write-ahead log grow for as long."""
+    await file_stage.store.count_runs()
+    connections = file_stage.store._readers._connections
+    assert [connection.in_transaction for connection in connections] == [False] * len(connections) != []
