@@ -31,9 +31,13 @@ class Gated:
         self.calls: list[str] = []
         gate, calls = self.gate, self.calls
 
+        self.steps: list[rt.StepInfo] = []
+        steps = self.steps
+
         @rt.step
         async def first() -> int:
             calls.append("first")
+            steps.append(rt.this_step())
             await gate.pass_through()
             return 1
 
@@ -215,6 +219,7 @@ async def test_a_lost_worker_registers_again_under_a_new_id_and_its_run_is_compl
         await waiting.until(lost, "the sweeper found the worker lost")
         del faulty.before["renew"]
         await until(lambda: app.worker_id not in ("", first_id))
+        assert gated.steps[0].cancel_requested(), "the step in flight can learn that its run is lost"
         await until(lambda: gated.calls == ["first", "first"])
         gated.gate.open()
         assert await finished(run) == 3
