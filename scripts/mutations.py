@@ -2,7 +2,8 @@
 
 The files in scripts/mutations/ are tables of guards: where each stands, what breaks without it, and the tests that must
 notice. Each is removed from a copy of the project in which those tests are then run. A guard whose removal turns no
-test red has survived: either it is not needed, or a test is missing.
+test red has survived: either it is not needed, or a test is missing. The tables also name the few guards that stand
+behind another one, so that removing them alone changes nothing, and say why.
 
     scripts/mutations.py                        all of them
     scripts/mutations.py --only fence           those whose name holds this text
@@ -61,12 +62,12 @@ class NotApplicable(Exception):
 # ---------------------------------------------------------------- the tables
 def read_guards(root: Path = ROOT) -> list[Guard]:
     """All guards of all tables. An entry with several `statements` is one guard in each of them."""
-    entries = [
-        entry
-        for table in sorted((root / "scripts" / "mutations").glob("*.toml"))
-        for entry in tomllib.loads(table.read_text(encoding="utf-8"))["guard"]
-    ]
-    return [guard for entry in entries for guard in _guards_of(**entry)]
+    return [guard for entry in _entries(root, "guard") for guard in _guards_of(**entry)]
+
+
+def _entries(root: Path, kind: str) -> list[dict[str, Any]]:
+    tables = sorted((root / "scripts" / "mutations").glob("*.toml"))
+    return [entry for table in tables for entry in tomllib.loads(table.read_text(encoding="utf-8")).get(kind, [])]
 
 
 def _guards_of(statements: Sequence[str] = (), old: str = "", new: str = "", **entry: Any) -> Iterator[Guard]:
@@ -178,7 +179,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         found = [(guard, _try(copy, guard)) for guard in guards]
     survived = [guard.name for guard, red in found if not red]
     if given.report is not None:
-        given.report.write_text(_page(found), encoding="utf-8")
+        given.report.write_text(_page(found, _entries(root, "equivalent")), encoding="utf-8")
     print(f"{len(found) - len(survived)} of {len(found)} guards are watched")
     if survived:
         print(f"survived: {'; '.join(survived)}")
@@ -195,8 +196,7 @@ def _try(copy: Copy, guard: Guard) -> list[str]:
     return red
 
 
-def _page(found: Iterable[tuple[Guard, list[str]]]) -> str:
-    rows = list(found)
+def _page(rows: Sequence[tuple[Guard, list[str]]], equivalent: Iterable[dict[str, Any]]) -> str:
     today = utc_text(SystemClock().now())[:10]
     lines = [
         "# Which test watches which guard",
@@ -211,6 +211,9 @@ def _page(found: Iterable[tuple[Guard, list[str]]]) -> str:
             for guard, red in rows
             if guard.file == file
         ]
+    lines += ["", "## Guards behind guards", "", "Removing one of these alone changes nothing.", ""]
+    lines += ["| guard | file | why |", "|---|---|---|"]
+    lines += [f"| {entry['name']} | {entry['file']} | {entry['why']} |" for entry in equivalent]
     return "\n".join(lines) + "\n"
 
 
