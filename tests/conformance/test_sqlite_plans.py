@@ -111,17 +111,17 @@ def running(connection: sqlite3.Connection, count: int) -> list[RunEffects]:
     return [RunEffects(one.run_id, one.epoch) for one in claimed]
 
 
-def test_recording_takes_two_statements_a_step_and_three_a_batch(connection: sqlite3.Connection):
+def test_recording_takes_two_statements_a_step_and_one_a_batch(connection: sqlite3.Connection):
     effects = running(connection, 50)
     for effect in effects:
         effect.steps = [step(1)]
-    assert counted(connection, lambda: journal.record(connection, "w", effects, 3)) == 3 + 2 * 50
+    assert counted(connection, lambda: journal.record(connection, "w", effects, 3)) == 1 + 2 * 50
 
 
 def test_recording_several_steps_of_one_run_passes_the_fence_once(connection: sqlite3.Connection):
     (effect,) = running(connection, 1)
     effect.steps = [step(number) for number in range(1, 21)]
-    assert counted(connection, lambda: journal.record(connection, "w", [effect], 3)) == 3 + 1 + 20
+    assert counted(connection, lambda: journal.record(connection, "w", [effect], 3)) == 1 + 1 + 20
 
 
 def test_finishing_takes_three_statements_a_run(connection: sqlite3.Connection):
@@ -129,7 +129,7 @@ def test_finishing_takes_three_statements_a_run(connection: sqlite3.Connection):
     for effect in effects:
         effect.end = Finish(Status.COMPLETED, RESULT)
     replies = []
-    assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 2 + 3 * 50
+    assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 3 * 50
     assert {reply.recorded for reply in replies} == {Recorded.OK}
 
 

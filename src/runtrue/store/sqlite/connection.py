@@ -10,6 +10,8 @@ BUSY_SECONDS = 1.8
 
 _STATEMENTS_CACHED = 256
 _WAL_PAGES_BEFORE_CHECKPOINT = 4_000
+_CACHE_KIB = 32 * 1024
+"""Pages that the writer keeps in memory; with SQLite's own 2 MiB a busy file is read again and again."""
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
 
 OWN_ERRORS = (
@@ -49,6 +51,7 @@ def _prepare_to_write(connection: sqlite3.Connection, path: Path | None) -> None
     connection.execute("PRAGMA checkpoint_fullfsync = 1")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES_BEFORE_CHECKPOINT}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
+    connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
     connection.execute("PRAGMA busy_timeout = 0")
 
 

@@ -26,20 +26,29 @@ _encode = msgspec.json.Encoder().encode
 _STATUS = {status.value: status for status in Status}
 
 
+class ApartError(Exception):
+    """Not every run of a batch passes the fence, or an effect is refused: record them one by one."""
+
+
 def record(
-    connection: sqlite3.Connection, worker_id: str, effects: Sequence[RunEffects], now: int
+    connection: sqlite3.Connection,
+    worker_id: str,
+    effects: Sequence[RunEffects],
+    now: int,
+    *,
+    one_by_one: bool = False,
 ) -> list[EffectsReply]:
-    """Record the effects of many runs within the open transaction; one reply for each, in order."""
+    """Record the effects of many runs within the open transaction; one reply for each, in order.
+
+    All at once, unless `one_by_one`. Raises ApartError, or what the database says to a refused effect, if that cannot
+    be: the caller rolls back and comes again with `one_by_one`, which raises nothing of the kind.
+    """
     assert len({effect.run_id for effect in effects}) == len(effects), "a run may stand in a batch once"
-    connection.execute("SAVEPOINT batch")
-    try:
-        replies = _record_together(connection, worker_id, effects, now)
-    except OWN_ERRORS:
-        replies = None
+    if one_by_one:
+        return [_record_alone(connection, worker_id, effect, now) for effect in effects]
+    replies = _record_together(connection, worker_id, effects, now)
     if replies is None:
-        connection.execute("ROLLBACK TO batch")
-        replies = [_record_alone(connection, worker_id, effect, now) for effect in effects]
-    connection.execute("RELEASE batch")
+        raise ApartError
     return replies
 
 

@@ -49,8 +49,8 @@ def _start(connection: sqlite3.Connection, run: NewRun, now: int) -> Started:
 def _found(run: NewRun, run_id: str, status: str, same_workflow: int, same_input: int) -> Started:
     conflict = ""
     if not same_workflow:
-        conflict = f"run {run_id} exists already and is of another workflow than {run.workflow}; choose another id"
+        conflict = f"run {run_id} is of another workflow than {run.workflow}; choose another id"
     elif not same_input:
-        what = "id" if run_id == run.id else f"key {run.idempotency_key}"
-        conflict = f"run {run_id} was started before under this {what} with another input; choose another one"
+        under, what = ("this id", "id") if run_id == run.id else (f"key {run.idempotency_key}", "key")
+        conflict = f"run {run_id} was started before under {under} with another input; choose another {what}"
     return Started(run_id, False, Status(status), conflict)

@@ -166,7 +166,10 @@ class SqliteStore:
         return await self._read(lambda connection: claiming.next_ready_at(connection, serves))
 
     async def record(self, worker_id: str, effects: Sequence[RunEffects]) -> list[EffectsReply]:
-        return await self._write_quietly(lambda connection, now: journal.record(connection, worker_id, effects, now))
+        writer = self._writer
+        return await self._write_quietly(
+            lambda connection, now: journal.record(connection, worker_id, effects, now, one_by_one=writer.one_by_one)
+        )
 
     async def sweep(self, limit: int = 500) -> Swept:
         return await self._write(lambda connection, now: sweeping.sweep(connection, limit, now))

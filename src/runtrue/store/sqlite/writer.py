@@ -94,6 +94,8 @@ class Writer:
         self._turn = Turnstile(path)
         self._closed = False
         self._queueing = False
+        self.one_by_one = False
+        """Read by work in the writer's thread: a failure costs this work alone, and need not be raised to be undone."""
         self._thread = threading.Thread(target=self._serve, name="runtrue-writer", daemon=True)
         self._thread.start()
 
@@ -196,18 +198,24 @@ class Writer:
             first.error = translate(error, self._path)
             return [first] if first.take() else []
         jobs = [job for job in (first, *self._waiting()) if job.take()]
-        try:
-            for job in jobs:
-                self._carry_out(connection, job, alone=len(jobs) == 1)
-        except sqlite3.Error as error:
-            self._roll_back(connection)
-            failure = translate(error, self._path)
-        else:
-            failure = self._commit(connection)
+        failure = self._carry_out(connection, jobs)
         if failure is not None:
             for job in jobs:
                 job.error = job.error or failure
         return jobs
+
+    def _carry_out(self, connection: sqlite3.Connection, jobs: list[_Job]) -> StoreError | None:
+        """Do the jobs and commit. Returns what went wrong for all; what went wrong for one stands in its job."""
+        try:
+            if not self._carry_out_together(connection, jobs):
+                self._roll_back(connection)
+                if not self._begin(connection):
+                    return self._busy()
+                self._carry_out_one_by_one(connection, jobs)
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            return translate(error, self._path)
+        return self._commit(connection)
 
     def _waiting(self) -> list[_Job]:
         """The jobs that wait now. One that must run outside a transaction, or the order to close, stays for later."""
@@ -230,22 +238,36 @@ class Writer:
         finally:
             connection.execute("PRAGMA busy_timeout = 0")
 
-    def _carry_out(self, connection: sqlite3.Connection, job: _Job, *, alone: bool) -> None:
-        """Do one job. Its own error costs it alone; an error of the database is raised and ends the transaction."""
-        if not alone:
-            connection.execute("SAVEPOINT job")
+    def _carry_out_together(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+        """Do all jobs as if none could fail. False as soon as one does: then nothing of this pass may be kept.
+
+        A savepoint for each job would let SQLite copy every page before it is changed, for a failure that is rare.
+        """
+        self.one_by_one = False
         try:
-            job.result = job.work(connection)
+            for job in jobs:
+                job.result = job.work(connection)
         except sqlite3.Error as error:
             if not isinstance(error, OWN_ERRORS):
                 raise
-            job.error = StoreError(f"{self._path or 'the database'} refuses what was to be written: {error}")
-        except Exception as error:  # The caller of this job gets it, and the writer must outlive it for all others.
-            job.error = error
-        if alone:
-            if job.error is not None:
-                self._roll_back(connection)
-        else:
+            return False
+        except Exception:  # Whose it is shows in the second pass, where it costs its own job alone.
+            return False
+        return True
+
+    def _carry_out_one_by_one(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        """Do each job in a savepoint: its own error costs it alone, one of the database ends the transaction."""
+        self.one_by_one = True
+        for job in jobs:
+            connection.execute("SAVEPOINT job")
+            try:
+                job.result = job.work(connection)
+            except sqlite3.Error as error:
+                if not isinstance(error, OWN_ERRORS):
+                    raise
+                job.error = StoreError(f"{self._path or 'the database'} refuses what was to be written: {error}")
+            except Exception as error:  # The caller of this job gets it, and the writer must outlive it for all others.
+                job.error = error
             if job.error is not None:
                 connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
