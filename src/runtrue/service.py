@@ -111,12 +111,12 @@ class Service:
         """
         new = self.new_run(workflow, version or await self.served_version(workflow), encoded, options)
         (started,) = await self.store.start([new])
-        return _unless_conflict(started, new)
+        return _unless_conflict(started)
 
     async def start_many(self, runs: Sequence[NewRun]) -> list[Started]:
         """Start many runs in one transaction. Raises Conflict for the first that conflicts; the others are started."""
         replies = await self.store.start(runs)
-        return [_unless_conflict(started, new) for started, new in zip(replies, runs, strict=True)]
+        return [_unless_conflict(started) for started in replies]
 
     def new_run(self, workflow: str, version: str, encoded: bytes, options: StartOptions) -> NewRun:
         """The row that a start would insert. Raises ConfigurationError for an id, key or tag that cannot be one."""
@@ -360,9 +360,7 @@ def until_text(at: int, now: int) -> str:
     return f"in {hours} h {minutes % 60} min" if hours < 48 else f"in {days} d {hours % 24} h"
 
 
-def _unless_conflict(started: Started, new: NewRun) -> Started:
+def _unless_conflict(started: Started) -> Started:
     if started.conflict:
-        raise Conflict(
-            f"run {started.run_id} exists already and {started.conflict}; nothing was started (asked: {new.workflow})"
-        )
+        raise Conflict(f"nothing was started: {started.conflict}")
     return started

@@ -63,7 +63,7 @@ async def test_a_key_finds_the_run_that_was_started_with_it_and_is_each_workflow
         first = await client.start(echo.options(idempotency_key="key"), 5)
         again = await client.start(echo.options(idempotency_key="key"), 5)
         assert first.id == again.id
-        with pytest.raises(rt.Conflict, match="under this key key with another input"):
+        with pytest.raises(rt.Conflict, match="under key key with another input"):
             await client.start(echo.options(idempotency_key="key"), 6)
         elsewhere = await client.start(other.options(idempotency_key="key"), 6)
         assert elsewhere.id != first.id

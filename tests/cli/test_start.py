@@ -150,11 +150,19 @@ def test_the_same_start_again_is_the_same_run(runtrue: Runtrue, database: Path) 
 
 def test_another_input_under_the_same_id_or_key_is_a_conflict(runtrue: Runtrue, database: Path) -> None:
     runtrue("run", "start", "fulfil", "--id", "order-42", "--key", "k", "--input", "n:=1")
-    for words in (("--id", "order-42"), ("--key", "k")):
+    for words, under, what in (
+        (("--id", "order-42"), "this id", "id"),
+        (("--key", "k"), "key k", "key"),
+    ):
         told = runtrue("run", "start", "fulfil", *words, "--input", "n:=2")
         assert (told.code, told.out) == (4, "")
-        assert "run order-42 exists already" in told.err
-        assert "nothing was started" in told.err
+        assert told.err == (
+            f"Error: nothing was started: run order-42 was started before under {under} with another input; "
+            f"choose another {what}\n"
+        )
+    told = runtrue("run", "start", "mail", "--id", "order-42")
+    assert told.code == 4
+    assert told.err == "Error: nothing was started: run order-42 is of another workflow than mail; choose another id\n"
 
 
 def test_the_version_is_the_one_that_a_living_worker_serves(runtrue: Runtrue, database: Path) -> None:

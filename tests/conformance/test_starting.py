@@ -65,8 +65,8 @@ async def test_an_id_taken_by_another_input_or_workflow_is_a_conflict_that_names
         ]
     )
     assert not other_input.created
-    assert other_input.conflict == "run r was started before under this id with another input; choose another one"
-    assert other_flow.conflict == "run r exists already and is of another workflow than other; choose another id"
+    assert other_input.conflict == "run r was started before under this id with another input; choose another id"
+    assert other_flow.conflict == "run r is of another workflow than other; choose another id"
     assert (await stage.run()).input == INPUT
 
 
@@ -80,7 +80,7 @@ async def test_a_key_finds_the_run_that_was_started_with_it(stage: Stage):
         ]
     )
     assert again == Started("r", False, Status.PENDING)
-    assert other_input.conflict == "run r was started before under this key k with another input; choose another one"
+    assert other_input.conflict == "run r was started before under key k with another input; choose another key"
     assert other_flow == Started("elsewhere", True, Status.PENDING), "a key belongs to its workflow"
     assert await stage.store.get("again") is None
 
