@@ -1,11 +1,12 @@
 """Why a run does not move, in one sentence for people. Pure: it is told everything it looks at."""
 
+import shlex
 from collections.abc import Callable, Sequence
 
 from runtrue.clock import MICROSECOND
 from runtrue.codec import decode_error
 from runtrue.jsonform import utc_text
-from runtrue.lifecycle import CLOSED_BY_ANSWER, HoldKind, Status
+from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, HoldKind, Status
 from runtrue.records import AttemptRecord, Hold, InFlight, RunRecord, StepRecord, WorkerRecord
 from runtrue.service import until_text
 
@@ -99,7 +100,7 @@ def _unclaimed(run: RunRecord, now: int, workers: Sequence[WorkerRecord]) -> str
     serving = [worker for worker in living if wanted in worker.serves]
     if serving:
         slots, taken = sum(worker.slots for worker in serving), sum(worker.runs_held for worker in serving)
-        return f"waits for a free worker ({taken} of {slots} slots are taken)"
+        return "not taken yet" if taken < slots else f"waits for a free worker (all {slots} slots are taken)"
     if not living:
         return f"no worker serves {wanted}: none is alive"
     others = sorted({name for worker in living for name in worker.serves if name.rpartition("@")[0] == run.workflow})
@@ -151,7 +152,10 @@ def _held(hold: Hold) -> str:
     if hold.kind is HoldKind.OPERATOR:
         return f"paused by {hold.opened_by}{because}; `resume` lets it go on"
     if hold.kind is HoldKind.CODE_MISMATCH:
-        return f"the code does not fit its history{because}; fitting code or `resume` lets it go on"
+        # A resume alone meets the same code again.
+        remedy = 'put fitting code back, or name the step as the history has it, as in `@rt.step(name="first")`'
+        then = f"restart the worker, then `runtrue run resume {shlex.quote(hold.run_id)}`"
+        return f"the code does not fit its history{because}; {remedy}; {then}"
     answers = "|".join(CLOSED_BY_ANSWER[hold.kind])
     return f"keeps losing its worker{because}; `answer {hold.id} {answers}` decides"
 
@@ -159,7 +163,8 @@ def _held(hold: Hold) -> str:
 def _ended_by(run: RunRecord) -> str:
     if run.request is None or run.request.verb == "pause":
         return ""
-    return f"by {run.request.by}{_because(run.request.reason)}"
+    ended = "terminated" if run.request.verb == Command.TERMINATE else "cancelled"
+    return f"{ended} by {run.request.by}" + (f": {run.request.reason}" if run.request.reason else "")
 
 
 def _owner(run: RunRecord, workers: Sequence[WorkerRecord]) -> WorkerRecord | None:

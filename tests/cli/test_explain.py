@@ -64,7 +64,8 @@ def why(of: RunRecord, *workers: WorkerRecord, **known: object) -> str:
         ([worker(lease_until=NOW - 1)], "no worker serves fulfil@1: none is alive"),
         ([worker(serves=["mail@1"])], "no worker serves fulfil@1"),
         ([worker(serves=["fulfil@2", "fulfil@3"])], "no worker serves fulfil@1, only fulfil@2, fulfil@3"),
-        ([worker(), worker(runs_held=10)], "waits for a free worker (13 of 20 slots are taken)"),
+        ([worker(), worker(runs_held=10)], "not taken yet"),
+        ([worker(runs_held=10), worker(runs_held=10)], "waits for a free worker (all 20 slots are taken)"),
     ],
 )
 def test_a_pending_run_tells_what_keeps_workers_from_it(workers: list[WorkerRecord], told: str) -> None:
@@ -132,7 +133,11 @@ def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status,
     ("kind", "told"),
     [
         (HoldKind.OPERATOR, "paused by otto (why not); `resume` lets it go on"),
-        (HoldKind.CODE_MISMATCH, "the code does not fit its history (why not); fitting code or `resume` lets it go on"),
+        (
+            HoldKind.CODE_MISMATCH,
+            "the code does not fit its history (why not); put fitting code back, or name the step as the history has it, "
+            + 'as in `@rt.step(name="first")`; restart the worker, then `runtrue run resume order-1`',
+        ),
         (HoldKind.KEEPS_LOSING_ITS_WORKER, "keeps losing its worker (why not); `answer h-1 retry|fail` decides"),
     ],
 )
@@ -150,7 +155,9 @@ def test_holds_that_are_closed_or_of_other_runs_are_not_told() -> None:
 def test_an_end_tells_its_cause() -> None:
     assert why(run(Status.COMPLETED)) == ""
     assert why(run(Status.FAILED, error=encode_error(ValueError("no\n\nsuch order")))) == "ValueError: no such order"
-    assert why(run(Status.CANCELLED, request=Request("terminate", "otto", NOW, "broken"))) == "by otto (broken)"
+    for verb, told in (("terminate", "terminated by otto"), ("cancel", "cancelled by otto")):
+        assert why(run(Status.CANCELLED, request=Request(verb, "otto", NOW, "broken"))) == f"{told}: broken"
+        assert why(run(Status.CANCELLED, request=Request(verb, "otto", NOW, ""))) == told
     assert why(run(Status.CANCELLED)) == ""
 
 

@@ -45,7 +45,7 @@ def test_the_list_tells_of_each_run_why_it_does_not_move(runtrue: Runtrue, every
     assert lines[0].split() == ["id", "workflow", "status", "why", "attempt", "started", "age"]
     told = {line.split()[0]: line for line in lines[1:]}
     assert list(told) == [f"run-{status.value}" for status in reversed(Status)]
-    assert "waits for a free worker (3 of 10 slots are taken)" in told["run-pending"]
+    assert "not taken yet" in told["run-pending"]
     assert "on worker w-test (here, pid 4711)" in told["run-running"]
     assert "sleeps until " in told["run-waiting"]
     assert "(in 59 min)" in told["run-waiting"] or "(in 60 min)" in told["run-waiting"]
@@ -53,7 +53,7 @@ def test_the_list_tells_of_each_run_why_it_does_not_move(runtrue: Runtrue, every
     assert "paused by otto (stocktaking); `resume` lets it go on" in told["run-paused"]
     assert "cancel requested by otto" in told["run-cancelling"]
     assert "ValueError: no such order" in told["run-failed"]
-    assert "by otto (not wanted any more)" in told["run-cancelled"]
+    assert "cancelled by otto: not wanted any more" in told["run-cancelled"]
 
 
 def test_the_list_is_filtered_by_status_workflow_and_tag(runtrue: Runtrue, every_status: Path) -> None:

@@ -7,9 +7,11 @@ import pytest
 from tests.cli.conftest import Runtrue
 from tests.cli.making import make, make_held, report_in_flight, with_store
 
+from runtrue.cli.wording import outcome_text
 from runtrue.errors import OutcomeUnknown, StoreBusy
 from runtrue.lifecycle import TABLE, Answer, Command, HoldKind, Status
-from runtrue.service import Service
+from runtrue.records import InFlight
+from runtrue.service import Outcome, Service
 
 ARun = Callable[[Status], str]
 S = Status
@@ -109,6 +111,26 @@ def test_a_request_names_the_step_that_is_still_running(runtrue: Runtrue, databa
     assert f"{verb} requested by " in shown.out
     assert "(stocktaking); still running step charge (attempt 2, 1" in shown.out
     assert "cancelled" not in told.out.replace("is cancelled at the next step boundary", "")
+
+
+def test_a_terminated_run_tells_of_its_step_in_flight_that_the_result_is_discarded() -> None:
+    now = 100_000_000
+    step = InFlight("order-1", "charge", 2, now - 12_000_000)
+    outcome = Outcome("order-1", Command.TERMINATE, S.CANCELLED, True, True, (), "q-1", in_flight=step)
+    assert outcome_text(outcome, now) == (
+        "terminated: run order-1 is cancelled; step charge (attempt 2, 12 s) was running and may still run to its "
+        "end, its result is discarded"
+    )
+
+
+def test_a_run_that_was_terminated_does_not_say_that_it_was_cancelled(runtrue: Runtrue, a_run: ARun) -> None:
+    run_id = a_run(Status.RUNNING)
+    assert runtrue("run", "terminate", run_id, "--reason", "wrong order").code == 0
+    for words in (("show", run_id), ("list",)):
+        said = runtrue("run", *words).out
+        assert "terminated by " in said
+        assert ": wrong order" in said
+    assert ", terminated by " in runtrue("run", "wait", run_id).out
 
 
 def test_a_refusal_names_what_the_run_can_be_asked(runtrue: Runtrue, a_run: ARun) -> None:

@@ -39,7 +39,7 @@ def test_a_wait_prints_the_fact_and_the_result(runtrue: Runtrue, a_run: ARun) ->
     assert "failed: run run-failed after " in told.out
     assert told.out.endswith(": ValueError: no such order\n")
     told = runtrue("run", "wait", a_run(S.CANCELLED))
-    assert told.out.endswith(", by otto (not wanted any more)\n")
+    assert told.out.endswith(", by otto: not wanted any more\n")
 
 
 def test_a_wait_in_json_prints_the_run(runtrue: Runtrue, a_run: ARun) -> None:

@@ -10,7 +10,7 @@ from runtrue.service import Outcome
 
 def outcome_text(outcome: Outcome, now: int) -> str:
     """How a command was met: what is so now, or what is requested and what still goes on until then."""
-    text = _requested(outcome, now) if not outcome.done else _done(outcome)
+    text = _requested(outcome, now) if not outcome.done else _done(outcome, now)
     if outcome.repeated:
         return f"request {outcome.request_id} was met before, with this answer: {text}"
     return text
@@ -26,7 +26,7 @@ def _requested(outcome: Outcome, now: int) -> str:
     )
 
 
-def _done(outcome: Outcome) -> str:
+def _done(outcome: Outcome, now: int) -> str:
     run = f"run {outcome.run_id}"
     match outcome.command:
         case Command.PAUSE if outcome.changed:
@@ -43,6 +43,9 @@ def _done(outcome: Outcome) -> str:
             return f"cancelled already: {run} is cancelled; nothing was changed"
         case Command.CANCEL:
             return f"cancelled: {run} is cancelled"
+        case Command.TERMINATE if outcome.in_flight:
+            doing = f"{step_text(outcome.in_flight, now)} was running and may still run to its end"
+            return f"terminated: {run} is cancelled; {doing}, its result is discarded"
         case Command.TERMINATE:
             return f"terminated: {run} is cancelled; whatever its worker still sends is discarded"
         case Command.ANSWER if outcome.still_held_by:
@@ -74,7 +77,7 @@ def end_text(run: RunRecord) -> str:
         case Status.FAILED:
             return f"failed: run {run.id}{took}: {error_text(run.error)}"
         case Status.CANCELLED:
-            why = explain(run, now=0, holds=(), workers=())
+            why = explain(run, now=0, holds=(), workers=()).removeprefix("cancelled ")
             return f"cancelled: run {run.id}{took}" + (f", {why}" if why else "")
         case _:
             return f"{run.status.value}: run {run.id}"
