@@ -135,8 +135,10 @@ def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status,
         (HoldKind.OPERATOR, "paused by otto (why not); `resume` lets it go on"),
         (
             HoldKind.CODE_MISMATCH,
-            "the code does not fit its history (why not); put fitting code back, or name the step as the history has it, "
-            + 'as in `@rt.step(name="first")`; restart the worker, then `runtrue run resume order-1`',
+            (
+                "the code does not fit its history (why not); put fitting code back, or name the step as the history "
+                'has it, as in `@rt.step(name="first")`; restart the worker, then `runtrue run resume order-1`'
+            ),
         ),
         (HoldKind.KEEPS_LOSING_ITS_WORKER, "keeps losing its worker (why not); `answer h-1 retry|fail` decides"),
     ],

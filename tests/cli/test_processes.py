@@ -73,8 +73,8 @@ def test_cancel_says_cancelled_only_when_the_row_does(
     assert said.endswith("; it is cancelled at the next step boundary\n")
     assert runtrue("run", "show", run_id, "-o", "json").json["status"] == "cancelling"
     step.let_pass()
-    code, out, err = ended(cancel)
-    assert (code, err) == (0, "")
+    code, out, _ = ended(cancel)
+    assert code == 0
     assert out.startswith(f"cancelled: run {run_id} after ")
     assert out.endswith(": not wanted\n")
     assert gate.nobody_came()
@@ -89,7 +89,7 @@ def test_pause_waits_for_the_boundary_and_resume_goes_on_from_there(
     assert pause.stderr is not None
     assert pause.stderr.readline().startswith(f"pause requested: run {run_id} is still ")
     step.let_pass("one")
-    assert ended(pause) == (0, f"paused: run {run_id}\n", "")
+    assert ended(pause)[:2] == (0, f"paused: run {run_id}\n")
     assert runtrue("run", "wait", run_id).code == 8
     assert runtrue("run", "resume", run_id).code == 0
     gate.arrival("second").let_pass("two")
@@ -110,7 +110,7 @@ def test_a_pause_that_is_withdrawn_while_it_is_waited_for_is_a_conflict(
     assert told.out == f"the pause request is withdrawn: run {run_id} is running\n"
     code, out, err = ended(pause)
     assert (code, out) == (4, f"running: run {run_id}\n")
-    assert err == f"run {run_id} is running, not paused as asked\n"
+    assert err.endswith(f"run {run_id} is running, not paused as asked\n")
     step.let_pass()
 
 
@@ -160,6 +160,37 @@ def test_a_start_that_waits_no_longer_than_asked_leaves_the_run_alone(
     assert runtrue("run", "wait", "slow").code == 0
 
 
+def test_a_wait_says_why_the_run_stands_still_and_says_it_again_only_when_it_changes(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
+    waiting = spawn("run", "start", "onc", "--id", "typo", "--wait")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().startswith("no living worker serves onc@1, only ")
+    assert waiting.stderr.readline() == "started run typo, waiting for its end\n"
+    assert waiting.stderr.readline() == "pending: no worker serves onc@1\n"
+    assert runtrue("run", "pause", "typo", "--reason", "stocktaking").code == 0
+    assert ended(waiting)[0] == 8
+
+    run_id = start(runtrue, "through")
+    step = gate.arrival("first")
+    following = [
+        spawn("run", "wait", run_id),
+        spawn("run", "cancel", run_id, "--wait", "--reason", "not wanted"),
+    ]
+    assert following[1].stderr is not None
+    assert following[1].stderr.readline().startswith(f"cancel requested: run {run_id} is still ")
+    for process in following:
+        assert process.stderr is not None
+        while "(not wanted); still running step first (attempt 1, " not in (line := process.stderr.readline()):
+            assert line.startswith(("running: ", "cancelling: ")), line
+        assert line.startswith("cancelling: cancel requested by ")
+    step.let_pass()
+    for process, expected in zip(following, (6, 0), strict=True):
+        code, _, err = ended(process)
+        assert code == expected
+        assert "still running step first" not in err
+
+
 def test_watch_prints_a_line_for_each_change_and_ends_with_the_run(
     runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
 ) -> None:
@@ -204,7 +235,8 @@ def test_ctrl_c_ends_a_wait_with_130_and_changes_nothing(
     for process in (waiting, watching):
         process.send_signal(signal.SIGINT)
         code, _, err = ended(process)
-        assert (code, err) == (130, "interrupted\n")
+        assert code == 130
+        assert err.endswith("interrupted\n")
     step.let_pass()
     assert runtrue("run", "wait", "order-1").code == 0
 

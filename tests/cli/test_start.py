@@ -9,6 +9,8 @@ from tests.cli.making import with_store
 
 from runtrue.errors import OutcomeUnknown
 from runtrue.service import Service
+from runtrue.store import Store
+from runtrue.store.protocol import NewWorker
 
 
 def started(runtrue: Runtrue, *words: str) -> dict:
@@ -165,16 +167,34 @@ def test_another_input_under_the_same_id_or_key_is_a_conflict(runtrue: Runtrue, 
     assert told.err == "Error: nothing was started: run order-42 is of another workflow than mail; choose another id\n"
 
 
+async def serve(store: Store) -> None:
+    await store.register_worker(NewWorker("w-1", "here", 1, 1, ["fulfil@2", "mail@1"], 60_000_000))
+
+
 def test_the_version_is_the_one_that_a_living_worker_serves(runtrue: Runtrue, database: Path) -> None:
-    from runtrue.store.protocol import NewWorker
-
-    async def serve(store):
-        await store.register_worker(NewWorker("w-1", "here", 1, 1, ["fulfil@2"], 60_000_000))
-
     with_store(database, serve)
     assert started(runtrue)["version"] == "2"
     body = started(runtrue, "--version", "1")
     assert body["why"] == "no worker serves fulfil@1, only fulfil@2"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("fulfill",), "no living worker serves fulfill@1, only fulfil@2, mail@1; did you mean fulfil? run r waits"),
+        (("tax",), "no living worker serves tax@1, only fulfil@2, mail@1; run r waits"),
+        (("fulfil", "--version", "1"), "no living worker serves fulfil@1, only fulfil@2, mail@1; run r waits"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_start_that_no_living_worker_serves_says_what_they_serve(
+    runtrue: Runtrue, database: Path, words: tuple[str, ...], told: str
+) -> None:
+    with_store(database, serve)
+    said = runtrue("run", "start", *words, "--id", "r", "-o", "id")
+    assert (said.code, said.out) == (0, "r\n")
+    assert said.err == f"{told} for one that does; `runtrue run cancel r` takes it back\n"
+    assert runtrue("run", "start", "fulfil", "-o", "id").err == ""
 
 
 def test_a_lost_answer_names_the_id_to_ask_again(

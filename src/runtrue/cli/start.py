@@ -1,5 +1,6 @@
 """`runtrue run start`: from words on the command line to a recorded run."""
 
+import difflib
 import json
 import sys
 from collections.abc import Sequence
@@ -7,8 +8,12 @@ from pathlib import Path
 
 import click
 
+from runtrue.cli.text import to_type
 from runtrue.codec import encode
 from runtrue.errors import OutcomeUnknown
+from runtrue.explain import is_alive
+from runtrue.lifecycle import Status
+from runtrue.records import RunRecord, WorkerRecord
 from runtrue.service import Service, StartOptions
 from runtrue.store.protocol import Started
 
@@ -42,6 +47,23 @@ async def start_run(
             f"whether run {options.id} was started is not known ({error}); "
             f"ask again with --id {options.id}, that starts nothing twice"
         ) from error
+
+
+def unserved_text(run: RunRecord, workers: Sequence[WorkerRecord], now: int) -> str:
+    """What to tell whoever started a run that no living worker takes; empty where one does, or where none is alive."""
+    if run.status is not Status.PENDING:
+        return ""
+    served = sorted({name for worker in workers if is_alive(worker, now) for name in worker.serves})
+    wanted = f"{run.workflow}@{run.version}"
+    if not served or wanted in served:
+        return ""
+    names = {name.rpartition("@")[0] for name in served}
+    near = [] if run.workflow in names else difflib.get_close_matches(run.workflow, sorted(names), n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return (
+        f"no living worker serves {wanted}, only {', '.join(served)}; {meant}"
+        f"run {run.id} waits for one that does; `{to_type('run', 'cancel', run.id)}` takes it back"
+    )
 
 
 def _pair(text: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from runtrue.cli.options import (
     tag,
     timeout_option,
 )
-from runtrue.cli.start import read_inputs, start_run
+from runtrue.cli.start import read_inputs, start_run, unserved_text
 from runtrue.cli.tables import print_runs
 from runtrue.cli.text import local_text, note, say, to_type
 from runtrue.cli.waiting import wait_until
@@ -103,6 +103,9 @@ async def start(
         started = await start_run(service, workflow, version, values, options)
         if not started.created:
             note(f"the same start was made before: this is run {started.run_id}, nothing new was started")
+        row = await service.get(started.run_id)
+        if unserved := unserved_text(row, await service.workers(), service.clock.now()):
+            note(unserved)
         if wait:
             if output != "id":
                 note(f"started run {started.run_id}, waiting for its end")
@@ -110,7 +113,7 @@ async def start(
         if output == "id":
             say(started.run_id)
             return Exit.DONE
-        (described,) = await describe(service, [await service.get(started.run_id)], time_text=local_text, payloads=True)
+        (described,) = await describe(service, [row], time_text=local_text, payloads=True)
         if output == "json":
             print(dumps(described.body))
         else:
