@@ -5,7 +5,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -15,6 +15,7 @@ from runtrue.client import Client
 from runtrue.engine.sweeper import SWEEP_SECONDS, Sweeper
 from runtrue.engine.worker import Worker
 from runtrue.errors import ConfigurationError
+from runtrue.lifecycle import Status
 
 LEASE_SECONDS = 15.0
 DRAIN_SECONDS = 30.0
@@ -55,6 +56,7 @@ class App(Client):
         self._stall_limit_seconds = seconds_of("App: stall_limit", stall_limit)
         self._copies_results = False
         self._exits_when_stalled = False
+        self._on_ended: Callable[[str, Status], None] = _stay_silent
         self._worker: Worker | None = None
         self._sweeper: Sweeper | None = None
         self._stop = asyncio.Event()
@@ -77,11 +79,13 @@ class App(Client):
         lease: float | None = None,
         copies_results: bool = False,
         exits_when_stalled: bool = False,
+        on_ended: Callable[[str, Status], None] | None = None,
     ) -> Self:
         """The same App, not open, with settings of the command line in place of its own.
 
         `copies_results`: workflows see a step's result as it will be read back, so that what the record loses shows
         at once. `exits_when_stalled`: the process ends when its event loop has stood still for `stall_limit`.
+        `on_ended` is called on the loop with each run that the worker has let go of, and the status it committed.
         """
         changed = type(self)(
             database if database is not None else self._database_argument,
@@ -94,6 +98,7 @@ class App(Client):
         )
         changed._copies_results = copies_results  # noqa: SLF001  a twin of this App
         changed._exits_when_stalled = exits_when_stalled  # noqa: SLF001  a twin of this App
+        changed._on_ended = on_ended or _stay_silent  # noqa: SLF001  a twin of this App
         return changed
 
     # ------------------------------------------------------------ life
@@ -101,6 +106,12 @@ class App(Client):
         """Open the database and start worker and sweeper."""
         await super().open()
         self._stop = asyncio.Event()
+        watcher = self.watcher
+
+        def tell(run_id: str, status: Status) -> None:
+            watcher.tell(run_id, status)
+            self._on_ended(run_id, status)
+
         try:
             self._worker = Worker(
                 self.store,
@@ -110,7 +121,7 @@ class App(Client):
                 lease_seconds=self._lease_seconds,
                 stall_limit_seconds=self._stall_limit_seconds,
                 copies_results=self._copies_results,
-                on_ended=self.watcher.tell,
+                on_ended=tell,
                 on_stalled=_exit_stalled if self._exits_when_stalled else _stay,
             )
             await self._worker.start()
@@ -170,17 +181,19 @@ def load_app(target: str) -> App:
     """
     place, _, attribute = target.partition(":")
     module = _load_module(place)
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    distinct = {id(app): name for name, app in apps.items()}
+    choice = ", ".join(f"{place}:{name}" for name in sorted(distinct.values()))
+    if attribute and not hasattr(module, attribute):
+        raise ConfigurationError(f"{place} has no `{attribute}`; its Apps: {choice or 'none'}")
     if attribute:
-        found = getattr(module, attribute, None)
+        found = getattr(module, attribute)
         if not isinstance(found, App):
             raise ConfigurationError(f"{attribute} in {place} is {_kind_of(found)}, not an rt.App")
         return found
-    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
-    distinct = {id(app): name for name, app in apps.items()}
     if len(distinct) == 1:
         return next(iter(apps.values()))
     if distinct:
-        choice = ", ".join(f"{place}:{name}" for name in sorted(distinct.values()))
         raise ConfigurationError(f"{place} holds several Apps; say which: {choice}")
     raise ConfigurationError(f"{place} holds no rt.App; add one: app = rt.App(workflows=[...])")
 
@@ -245,6 +258,11 @@ def _kind_of(value: object) -> str:
 def _stay(where: str) -> None:
     """An App inside somebody else's process gives its lease up and leaves the process alone."""
     del where
+
+
+def _stay_silent(run_id: str, status: Status) -> None:
+    """Only a process of the command line tells of the runs that have ended."""
+    del run_id, status
 
 
 def _exit_stalled(where: str) -> None:

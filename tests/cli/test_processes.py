@@ -256,7 +256,40 @@ def test_a_worker_says_what_it_serves_and_which_database_and_why(
     code, _, err = ended(process)
     assert code == 130
     assert "SIGINT: takes no new runs" in err
+    assert err.splitlines()[-1].startswith("worker w-")
+    assert err.endswith(" has ended\n")
     assert "Traceback" not in err
+
+
+def test_a_worker_says_which_runs_failed_and_which_its_code_does_not_fit(
+    runtrue: Runtrue, here: Path, worker: "subprocess.Popen[str]", spawn: Spawn, gate: Gate
+) -> None:
+    assert worker.stderr is not None
+    start(runtrue, "fails", "--id", "failing")
+    told = worker.stderr.readline()
+    assert told == "run failing failed: ValueError: no such order; see `runtrue run show failing`\n"
+
+    start(runtrue, "through", "--id", "paused")
+    step = gate.arrival("first")
+    assert runtrue("run", "pause", "paused").code == 0
+    step.let_pass()
+    assert runtrue("run", "wait", "paused", "--for", "paused").code == 0
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stderr.readline().startswith("SIGTERM: "), "an operator's pause is none of the worker's business"
+    assert worker.stderr.readline().startswith("worker w-")
+    assert ended(worker)[0] == 0
+
+    (here / "shop.py").write_text(MODULE.replace("[await first(), await second()]", "[await second()]"))
+    renewed = spawn("worker", "shop.py", "--lease", "2", "--database", "runtrue.db")
+    assert renewed.stderr is not None
+    while not renewed.stderr.readline().startswith("ready, as worker "):
+        pass
+    assert runtrue("run", "resume", "paused").code == 0
+    told = renewed.stderr.readline()
+    assert told.startswith("run paused is held: the code does not fit its history (call 1 of through is step second, ")
+    assert told.endswith(
+        "restart the worker, then `runtrue run resume paused`; see `runtrue run show paused --database runtrue.db`\n"
+    )
 
 
 def test_a_worker_that_is_asked_to_end_lets_its_step_finish_and_gives_the_run_back(
@@ -314,7 +347,7 @@ def test_a_run_whose_worker_was_killed_does_not_claim_to_go_on(
     [
         ("x = 1", "shop.py", 2, "shop.py holds no rt.App"),
         ("import runtrue as rt\na = rt.App()\nb = rt.App()", "shop.py", 2, "say which: shop.py:a, shop.py:b"),
-        ("import runtrue as rt\na = rt.App()", "shop.py:b", 2, "b in shop.py is nothing, not an rt.App"),
+        ("import runtrue as rt\na = rt.App()", "shop.py:b", 2, "shop.py has no `b`; its Apps: shop.py:a"),
         ("import runtrue as rt\na = rt.App()", "shop", 2, "has no workflow to work on"),
         ("", "nowhere.py", 2, "there is no file"),
         ("", "no.where", 2, "there is no module no.where"),

@@ -1,6 +1,7 @@
 """`runtrue dev` and `runtrue worker`: the processes that work on runs."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -16,8 +17,11 @@ from runtrue.cli.exits import Exit
 from runtrue.cli.groups import root, worker
 from runtrue.cli.options import check_lasting, database_flag, database_option, database_setting, span
 from runtrue.cli.text import note
+from runtrue.cli.wording import stopped_text
 from runtrue.config import location
 from runtrue.errors import ConfigurationError, RuntrueError
+from runtrue.lifecycle import Status
+from runtrue.service import Service
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -68,12 +72,14 @@ def _serve(module: str, *, slots: int | None, lease_seconds: float | None, copie
         raise click.ClickException(f"{module} cannot be imported:\n{_users_traceback(error)}") from None
     setting = app.database if database_flag() is None else database_setting()
     check_lasting(setting)
+    ended = _Ended()
     app = app.with_settings(
         database=setting.value,
         slots=slots,
         lease=lease_seconds,
         copies_results=copies_results,
         exits_when_stalled=True,
+        on_ended=ended.hear,
     )
     serves = [f"{workflow.name}@{workflow.version}" for workflow in app.workflows]
     if not serves:
@@ -81,7 +87,7 @@ def _serve(module: str, *, slots: int | None, lease_seconds: float | None, copie
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     note(f"working on {', '.join(serves)}; Ctrl-C ends it")
     note(f"database: {location(setting.value)} ({setting.source})")
-    return asyncio.run(_until_drained(app))
+    return asyncio.run(_until_drained(app, ended))
 
 
 def _users_traceback(error: BaseException) -> str:
@@ -94,7 +100,27 @@ def _users_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
 
 
-async def _until_drained(app: App) -> int:
+class _Ended:
+    """The runs that this worker has let go of. Of those that failed or are held the terminal says what the row says."""
+
+    def __init__(self) -> None:
+        self._unread: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, run_id: str, status: Status) -> None:
+        """Take a run to be looked at, unless its status says that there is nothing to tell."""
+        if status in (Status.FAILED, Status.PAUSED):
+            self._unread.put_nowait(run_id)
+
+    async def tell(self, service: Service) -> None:
+        """Read the rows of these runs and tell; for ever. A row that cannot be read now is left to `run list`."""
+        while True:
+            run_id = await self._unread.get()
+            with contextlib.suppress(RuntrueError):
+                if text := stopped_text(await service.get(run_id), await service.holds(run_id)):
+                    note(text)
+
+
+async def _until_drained(app: App, ended: _Ended) -> int:
     """Work until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -114,7 +140,11 @@ async def _until_drained(app: App) -> int:
         loop.add_signal_handler(sign, hear, sign)
     async with app:
         note(f"ready, as worker {app.worker_id}")
+        telling = asyncio.create_task(ended.tell(app.service))
         await asked.wait()
+        worker_id = app.worker_id
+    telling.cancel()
+    note(f"worker {worker_id} has ended")
     code = Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE
     _leave_in_time(app, code)
     return code

@@ -1,9 +1,11 @@
 """What a command says about its outcome. Nothing here says more than the committed row did."""
 
+from collections.abc import Sequence
+
 from runtrue.cli.text import local_text, to_type
 from runtrue.explain import error_text, explain, span_text, step_text
 from runtrue.jsonform import dumps, payload
-from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, Status
+from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, HoldKind, Status
 from runtrue.records import Event, Hold, RunRecord
 from runtrue.service import Outcome
 
@@ -81,6 +83,18 @@ def end_text(run: RunRecord) -> str:
             return f"cancelled: run {run.id}{took}" + (f", {why}" if why else "")
         case _:
             return f"{run.status.value}: run {run.id}"
+
+
+def stopped_text(run: RunRecord, holds: Sequence[Hold]) -> str:
+    """What a worker's terminal says of a run that failed, or that its code cannot carry on; empty for any other."""
+    match run.status:
+        case Status.FAILED:
+            what = f"failed: {error_text(run.error)}"
+        case Status.PAUSED if any(hold.kind is HoldKind.CODE_MISMATCH for hold in holds):
+            what = f"is held: {explain(run, now=0, holds=holds, workers=())}"
+        case _:
+            return ""
+    return f"run {run.id} {what}; see `{to_type('run', 'show', run.id)}`"
 
 
 def event_text(event: Event) -> str:
