@@ -1,9 +1,13 @@
 """How the connections of a store are set."""
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 from tests.conformance.stage import Stage
+from tests.support.manual_clock import ManualClock
+
+from runtrue.store import open_store
 
 
 async def test_every_commit_is_on_the_disk_before_it_is_acknowledged(file_stage: Stage):
@@ -26,8 +30,10 @@ async def test_a_reading_connection_cannot_write(file_stage: Stage):
     await file_stage.store._readers.run(write)
 
 
-async def test_a_read_transaction_is_over_when_its_call_returns(file_stage: Stage):
+async def test_a_read_transaction_is_over_when_its_call_returns(path: Path, clock: ManualClock):
     """One that stayed open would let the write-ahead log grow for as long."""
-    await file_stage.store.count_runs()
-    connections = file_stage.store._readers._connections
+    store = await open_store(f"sqlite:///{path}", clock=clock)
+    await store.count_runs()
+    connections = store._readers._connections
     assert [connection.in_transaction for connection in connections] == [False] * len(connections) != []
+    await store.close()
