@@ -48,6 +48,7 @@ def test_a_missing_file_is_refused_not_made(runtrue: Runtrue, here: Path, words:
     told = runtrue(*words)
     assert (told.code, told.out) == (1, "")
     assert str(here / "runtrue.db") in told.err
+    assert "start a worker (`runtrue dev MODULE`) or `runtrue db migrate`, which make it" in told.err
     assert list(here.iterdir()) == []
 
 

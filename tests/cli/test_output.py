@@ -11,6 +11,7 @@ from tests.cli.conftest import COMMAND, Runtrue
 from tests.cli.making import CLOCK, make, with_store
 
 import runtrue as rt
+from runtrue import demo
 from runtrue.lifecycle import Status
 from runtrue.store.protocol import NewRun
 
@@ -36,12 +37,16 @@ def on_a_terminal(*words: str, **environment: str) -> tuple[int, str]:
 
 def test_colours_are_for_terminals_only(command: Runtrue, a_run, database: Path) -> None:
     a_run(Status.FAILED)
-    for words in (("run", "list"), ("run", "show", "run-failed"), ("run", "watch", "run-failed")):
+    for words, expected in (
+        (("run", "list"), 0),
+        (("run", "show", "run-failed"), 0),
+        (("run", "watch", "run-failed"), 5),
+    ):
         told = command(*words)
-        assert (told.code, told.err) == (0, "")
+        assert (told.code, told.err) == (expected, "")
         assert "\x1b" not in told.out
         code, shown = on_a_terminal(*words)
-        assert code == 0
+        assert code == expected
         assert "\x1b[" in shown
         assert "run-failed" in shown
 
@@ -136,6 +141,12 @@ def test_help_goes_to_stdout_and_names_the_exit_codes(runtrue: Runtrue) -> None:
     told = runtrue("--help")
     assert (told.code, told.err) == (0, "")
     assert "8 the run waits for a person" in " ".join(told.out.split())
+
+
+def test_the_help_of_the_demo_names_the_database_that_it_takes(runtrue: Runtrue) -> None:
+    told = " ".join(runtrue("demo", "--help").out.split())
+    assert f"[default: sqlite:///{demo.DATABASE}]" in told
+    assert "RUNTRUE_DATABASE_URL" not in told
 
 
 def test_every_option_of_every_command_is_documented() -> None:

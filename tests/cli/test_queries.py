@@ -1,6 +1,7 @@
 """Looking at runs: lists and their pages, one run, its steps and events, holds and workers."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,6 +129,15 @@ def test_the_recorded_error_of_a_failed_run_is_shown(runtrue: Runtrue, a_run: AR
     assert (body["error"]["type"], body["error"]["message"]) == ("ValueError", "no such order")
 
 
+def test_a_run_shows_who_asked_for_what_when_and_why(runtrue: Runtrue, a_run: ARun) -> None:
+    (line,) = [line for line in runtrue("run", "show", a_run(Status.PAUSED)).out.splitlines() if "request" in line]
+    assert re.fullmatch(r"request +pause by otto at 2\d{3}-\d\d-\d\d \d\d:\d\d:\d\d\S+: stocktaking", line)
+    runtrue("run", "resume", "run-paused")
+    runtrue("run", "pause", "run-paused")
+    assert not runtrue("run", "show", "run-paused").out.split("request")[1].splitlines()[0].endswith(": ")
+    assert "calls recorded  0" in runtrue("run", "show", "run-paused").out
+
+
 def test_a_run_shows_the_commands_that_it_can_be_given(runtrue: Runtrue, a_run: ARun) -> None:
     shown = runtrue("run", "show", a_run(Status.PAUSED)).out
     assert "runtrue run resume run-paused" in shown
@@ -223,7 +233,7 @@ def test_workers_are_listed_with_what_they_hold(runtrue: Runtrue, database: Path
     lines = runtrue("worker", "list").out.splitlines()
     assert lines[0].split() == ["id", "host", "pid", "status", "runs", "serves", "heartbeat", "notes"]
     assert lines[1].split()[:5] == ["w-test", "here", "4711", "alive", "1"]
-    assert "last told: charge of run order-1 for 12 s" in lines[1]
+    assert "at its last heartbeat in step charge of run order-1 for 12 s" in lines[1]
     (body,) = runtrue("worker", "list", "-o", "json").json
     assert (body["runs_held"], body["slots"], body["serves"]) == (1, 10, ["fulfil@1"])
 

@@ -30,6 +30,13 @@ def test_each_end_of_a_wait_has_its_exit_code(runtrue: Runtrue, a_run: ARun, sta
     assert codes == {wanted: row[ORDER.index(status)] for wanted, row in CODES.items()}
 
 
+@pytest.mark.parametrize(("status", "code"), [(S.COMPLETED, 0), (S.FAILED, 5), (S.CANCELLED, 6)])
+def test_a_watch_leaves_as_a_wait_for_the_end_does(runtrue: Runtrue, a_run: ARun, status: Status, code: int) -> None:
+    told = runtrue("run", "watch", a_run(status))
+    assert (told.code, told.err) == (code, "")
+    assert told.out.splitlines()[-1].startswith(f"{status.value}: run run-{status.value} after ")
+
+
 def test_a_wait_prints_the_fact_and_the_result(runtrue: Runtrue, a_run: ARun) -> None:
     told = runtrue("run", "wait", a_run(S.COMPLETED))
     assert told.code == 0

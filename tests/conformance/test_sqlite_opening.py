@@ -34,7 +34,8 @@ async def test_a_folder_is_no_database(tmp_path: Path):
 
 async def test_a_file_that_must_exist_is_not_made(path: Path, tmp_path: Path):
     assert await refusal(f"sqlite:///{path}", create=False) == (
-        f"there is no database at {path}; check the path, or start a worker, which makes it"
+        f"there is no database at {path}; check the path, or start a worker (`runtrue dev MODULE`) or "
+        "`runtrue db migrate`, which make it"
     )
     assert os.listdir(tmp_path) == []  # noqa: PTH208
 

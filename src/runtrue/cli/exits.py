@@ -13,6 +13,7 @@ from runtrue.errors import (
     RunFailed,
     RuntrueError,
 )
+from runtrue.lifecycle import Status
 
 
 class Exit(IntEnum):
@@ -43,6 +44,14 @@ _CODES: tuple[tuple[type[RuntrueError], Exit], ...] = (
     (RunCancelled, Exit.RUN_CANCELLED),
     (ResultTimeout, Exit.TIMED_OUT),
 )
+
+
+def wait_code(status: Status, wanted: str = "finished") -> Exit:
+    """The exit code of a wait for `wanted` that ended at `status`."""
+    if status.value == wanted or (wanted == "finished" and status is Status.COMPLETED):
+        return Exit.DONE
+    ends = {Status.FAILED: Exit.RUN_FAILED, Status.CANCELLED: Exit.RUN_CANCELLED, Status.COMPLETED: Exit.CONFLICT}
+    return Exit.WAITS_FOR_PERSON if status is Status.PAUSED else ends.get(status, Exit.TIMED_OUT)
 
 
 def exit_code_of(error: RuntrueError) -> Exit:

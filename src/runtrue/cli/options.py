@@ -80,6 +80,11 @@ def microseconds(seconds: float) -> int:
 
 def database_option(function: Function) -> Function:
     """`--database` may stand before the command or after it; the last one wins."""
+    return database_option_with("RUNTRUE_DATABASE_URL, else pyproject.toml, else sqlite:///runtrue.db")(function)
+
+
+def database_option_with(default: str) -> Callable[[Function], Function]:
+    """As database_option, for a command that takes another database where none is given."""
 
     def remember(context: click.Context, _: click.Parameter, value: str | None) -> None:
         if value == "":  # an unset variable of a script must not lead to another database
@@ -92,9 +97,8 @@ def database_option(function: Function) -> Function:
         metavar="URL",
         expose_value=False,
         callback=remember,
-        help="The database, such as sqlite:///runs.db  [default: RUNTRUE_DATABASE_URL, else pyproject.toml, "
-        "else sqlite:///runtrue.db]",
-    )(function)
+        help=f"The database, such as sqlite:///runs.db  [default: {default}]",
+    )
 
 
 def output_option(*forms: str) -> Callable[[Function], Function]:

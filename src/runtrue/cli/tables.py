@@ -9,7 +9,7 @@ from runtrue.codec import decode_error
 from runtrue.explain import error_text, is_alive, span_text
 from runtrue.jsonform import dumps, payload
 from runtrue.lifecycle import CLOSED_BY_ANSWER, Command
-from runtrue.records import AttemptRecord, Event, Hold, Progress, StepRecord, WorkerRecord
+from runtrue.records import AttemptRecord, Event, Hold, Progress, Request, StepRecord, WorkerRecord
 from runtrue.service import actions_for
 
 VALUE_LENGTH_MAX = 60
@@ -44,10 +44,10 @@ def print_run(described: Described) -> None:
             ("status", run.status.value),
             ("why", described.why),
             ("progress", progress_text(run.progress)),
-            ("steps done", str(run.steps_done)),
+            ("calls recorded", str(run.steps_done)),
             ("attempt", f"{run.attempt}; each before it ended with a lost worker" if run.attempt > 1 else "1"),
             ("worker", run.worker_id or ""),
-            ("request", f"{asked.verb} by {asked.by} at {local_text(asked.at)} {asked.reason}" if asked else ""),
+            ("request", _request_text(asked) if asked else ""),
             ("priority", str(run.priority) if run.priority else ""),
             ("key", run.idempotency_key or ""),
             ("tags", ", ".join(f"{key}={value}" for key, value in run.tags.items())),
@@ -163,12 +163,18 @@ def _worker_notes(worker: WorkerRecord, now: int) -> str:
     if worker.status == "alive" and not is_alive(worker, now):
         notes.append(f"its lease ran out {span_text(now - worker.lease_until)} ago")
     notes += [
-        f"last told: {step.step} of run {step.run_id} for {span_text(worker.heartbeat_at - step.since)}"
+        f"at its last heartbeat in step {step.step} of run {step.run_id} "
+        f"for {span_text(worker.heartbeat_at - step.since)}"
         for step in worker.in_flight
     ]
     if worker.fenced_writes:
         notes.append(f"{worker.fenced_writes} fenced writes")
     return "; ".join(notes)
+
+
+def _request_text(asked: Request) -> str:
+    because = f": {asked.reason}" if asked.reason else ""
+    return f"{asked.verb} by {asked.by} at {local_text(asked.at)}{because}"
 
 
 def _commands(described: Described) -> list[str]:

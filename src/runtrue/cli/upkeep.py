@@ -7,6 +7,7 @@ from runtrue.cli.options import (
     connected,
     database_flag,
     database_option,
+    database_option_with,
     database_setting,
     output_option,
 )
@@ -93,7 +94,7 @@ async def doctor(*, output: str) -> int:
 
 
 @root.command()
-@database_option
+@database_option_with("sqlite:///runtrue-demo.db")
 def demo() -> int:
     """See what a run survives, in under a minute.
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from runtrue.cli.describe import describe
-from runtrue.cli.exits import Exit
+from runtrue.cli.exits import Exit, wait_code
 from runtrue.cli.groups import run
 from runtrue.cli.options import (
     asynchronous,
@@ -168,14 +168,6 @@ async def _wait(service: Service, run_id: str, wanted: str, timeout: float | Non
     elif code is Exit.CONFLICT:
         note(f"run {run_id} is {run.status.value}, it will never be {wanted}")
     return code
-
-
-def wait_code(status: Status, wanted: str) -> Exit:
-    """The exit code of a wait for `wanted` that ended at `status`."""
-    if status.value == wanted or (wanted == "finished" and status is Status.COMPLETED):
-        return Exit.DONE
-    ends = {Status.FAILED: Exit.RUN_FAILED, Status.CANCELLED: Exit.RUN_CANCELLED, Status.COMPLETED: Exit.CONFLICT}
-    return Exit.WAITS_FOR_PERSON if status is Status.PAUSED else ends.get(status, Exit.TIMED_OUT)
 
 
 # ---------------------------------------------------------------- the verbs

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from runtrue.cli.describe import Described, describe
-from runtrue.cli.exits import Exit
+from runtrue.cli.exits import wait_code
 from runtrue.cli.groups import run
 from runtrue.cli.options import asynchronous, connected, database_option, run_argument
 from runtrue.cli.queries import all_events
@@ -35,14 +35,17 @@ async def watch(*, run_id: str) -> int:
     """Follow a run until it has ended.
 
     Or until Ctrl-C. Watching changes nothing.
+
+    Exit codes: 0 it completed; 5 it failed; 6 it was cancelled.
     """
     async with connected() as service:
         if on_terminal():
             await _picture(service, run_id)
         else:
             await _lines(service, run_id)
-        say(end_text(await service.get(run_id)))
-    return Exit.DONE
+        ended = await service.get(run_id)
+        say(end_text(ended))
+    return wait_code(ended.status)
 
 
 async def _lines(service: Service, run_id: str) -> None:
@@ -104,7 +107,7 @@ def _drawn(described: Described, latest: deque[Event], now: int) -> "RenderableT
             clean(row.id),
             "  ",
             (row.status.value, STATUS_STYLES.get(row.status.value, "")),
-            f"  {row.steps_done} steps, {span_text(until - row.created_at)}",
+            f"  {row.steps_done} calls recorded, {span_text(until - row.created_at)}",
         )
     ]
     if described.why:

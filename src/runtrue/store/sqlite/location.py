@@ -47,7 +47,10 @@ def refuse_unusable(path: Path | None, *, create: bool) -> None:
         raise StoreUnusable(f"{path} is a folder; name a file in it")
     if not path.exists():
         if not create:
-            raise StoreUnusable(f"there is no database at {path}; check the path, or start a worker, which makes it")
+            raise StoreUnusable(
+                f"there is no database at {path}; check the path, or start a worker (`runtrue dev MODULE`) or "
+                "`runtrue db migrate`, which make it"
+            )
     elif not path.is_file():
         raise StoreUnusable(f"{path} is no ordinary file; name another one")
     elif not os.access(path, os.R_OK | os.W_OK):
