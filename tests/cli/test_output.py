@@ -2,17 +2,19 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import COMMAND, Runtrue
-from tests.cli.making import CLOCK, make, with_store
+from tests.cli.making import CLOCK, make, make_held, with_store
 
 import runtrue as rt
 from runtrue import demo
-from runtrue.lifecycle import Status
+from runtrue.lifecycle import HoldKind, Status
+from runtrue.store import Store
 from runtrue.store.protocol import NewRun
 
 
@@ -49,6 +51,29 @@ def test_colours_are_for_terminals_only(command: Runtrue, a_run, database: Path)
         assert code == expected
         assert "\x1b[" in shown
         assert "run-failed" in shown
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_an_id_is_never_broken_and_a_reason_is_shortened_where_the_terminal_is_narrow(
+    database: Path, width: int
+) -> None:
+    ids = [f"019ad5e2-7b1c-7f00-8f2a-3b1c5d7e9f{number}" for number in (10, 11)]
+
+    async def held(store: Store) -> str:
+        await make(store, ids[0], Status.FAILED)
+        return await make_held(store, ids[1], HoldKind.CODE_MISMATCH)
+
+    hold = with_store(database, held)
+    _, shown = on_a_terminal("run", "list", COLUMNS=str(width))
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    _, held_run, failed_run = shown.splitlines()
+    assert (held_run.split()[0], failed_run.split()[0]) == (ids[1], ids[0])
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "the code does not" in held_run
+    assert "…" in held_run
+    assert ("started" in shown) == (width == 160), "when it started is what a narrow terminal is spared first"
+    _, shown = on_a_terminal("hold", "list", COLUMNS=str(width))
+    assert f"{hold}  {ids[1]}  " in shown
 
 
 def test_a_terminal_without_colours_gets_none(a_run, database: Path) -> None:

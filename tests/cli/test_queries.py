@@ -1,5 +1,6 @@
 """Looking at runs: lists and their pages, one run, its steps and events, holds and workers."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -22,8 +23,10 @@ from tests.cli.making import (
     with_store,
 )
 
+from runtrue.codec import decode_error, encode_error
+from runtrue.errors import StepFailed
 from runtrue.lifecycle import Command, HoldKind, Status
-from runtrue.store.protocol import ParkBlocked, RunEffects
+from runtrue.store.protocol import Finish, ParkBlocked, RunEffects
 
 ARun = Callable[[Status], str]
 
@@ -127,6 +130,27 @@ def test_the_recorded_error_of_a_failed_run_is_shown(runtrue: Runtrue, a_run: AR
     assert "ValueError: no such order" in runtrue("run", "show", run_id).out
     body = runtrue("run", "show", run_id, "-o", "json").json
     assert (body["error"]["type"], body["error"]["message"]) == ("ValueError", "no such order")
+
+
+def test_a_run_that_failed_by_a_step_shows_where_in_the_step(runtrue: Runtrue, database: Path) -> None:
+    async def failing(store):
+        epoch = await claim(store, "order-1")
+        with pytest.raises(ConnectionError) as caught:
+            raise ConnectionError("the line is down")
+        broken = encode_error(caught.value)
+        charge = [dataclasses.replace(step(n, "charge"), output=None, error=broken) for n in (0, 1)]
+        charge[0].error = encode_error(ConnectionError("an earlier one, which the workflow caught"))
+        await record(store, RunEffects("order-1", epoch, steps=charge))
+        error = encode_error(StepFailed("charge", decode_error(broken), 1))
+        await record(store, RunEffects("order-1", epoch, end=Finish(Status.FAILED, error)))
+
+    with_store(database, failing)
+    shown = runtrue("run", "show", "order-1").out
+    error, of_the_step = shown.split("of the step", 1)
+    assert "step charge failed after 1 attempt: ConnectionError: the line is down" in error
+    assert of_the_step.split()[:2] == ["ConnectionError:", "the"]
+    assert 'raise ConnectionError("the line is down")' in of_the_step
+    assert "which the workflow caught" not in shown
 
 
 def test_a_run_shows_who_asked_for_what_when_and_why(runtrue: Runtrue, a_run: ARun) -> None:

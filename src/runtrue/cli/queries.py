@@ -20,6 +20,7 @@ from runtrue.cli.options import (
 )
 from runtrue.cli.tables import print_events, print_holds, print_run, print_runs, print_steps, print_workers
 from runtrue.cli.text import local_text, note, say
+from runtrue.codec import decode_error
 from runtrue.explain import is_alive
 from runtrue.jsonform import (
     attempt_body,
@@ -32,7 +33,7 @@ from runtrue.jsonform import (
     worker_body,
 )
 from runtrue.lifecycle import Status
-from runtrue.records import Event
+from runtrue.records import Event, RunRecord, StepRecord
 from runtrue.service import Service
 
 EVENTS_PER_PAGE = 1_000
@@ -108,8 +109,16 @@ async def show(*, run_id: str, output: str) -> int:
         if output == "json":
             print(dumps(described.body))
         else:
-            print_run(described)
+            print_run(described, await _failed_step(service, described.run))
     return Exit.DONE
+
+
+async def _failed_step(service: Service, run: RunRecord) -> StepRecord | None:
+    """The step by which the run failed. The run's own error has only that one's message, not where it was raised."""
+    message = decode_error(run.error).message if run.error is not None else ""
+    recorded, _ = await service.steps(run.id) if message else ([], [])
+    failed = [step for step in recorded if step.error is not None and message.startswith(f"step {step.name} failed")]
+    return max(failed, key=lambda step: step.seq, default=None)
 
 
 @run.command("steps")

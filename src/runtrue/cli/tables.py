@@ -30,11 +30,11 @@ def print_runs(described: Sequence[Described], now: int) -> None:
         )
         for item in described
     ]
-    print_table(columns, rows, status_column=2)
+    print_table(columns, rows, status_column="status", expendable=("started", "attempt", "age"))
 
 
-def print_run(described: Described) -> None:
-    """All about one run, one line a fact; what does not apply is left out."""
+def print_run(described: Described, failed_step: StepRecord | None) -> None:
+    """All about one run, one line a fact; what does not apply is left out. `failed_step` is the one it failed by."""
     run, body = described.run, described.body
     asked = run.request
     print_pairs(
@@ -57,6 +57,7 @@ def print_run(described: Described) -> None:
             ("input", dumps(body["input"], indent=None)),
             ("output", dumps(body["output"], indent=None) if run.output is not None else ""),
             ("error", _error_lines(run.error)),
+            ("of the step", _error_lines(failed_step.error) if failed_step is not None else ""),
             ("you can", "\n".join(_commands(described))),
         )
     )
@@ -93,7 +94,7 @@ def print_steps(steps: Sequence[StepRecord], attempts: Sequence[AttemptRecord]) 
         for attempt in attempts
     ]
     columns = ("call", "name", "kind", "attempt", "outcome", "started", "took", "result")
-    print_table(columns, [row[1:] for row in sorted(rows)], status_column=4)
+    print_table(columns, [row[1:] for row in sorted(rows)], status_column="outcome")
 
 
 def event_line(event: Event) -> str:
@@ -122,7 +123,7 @@ def print_holds(holds: Sequence[Hold]) -> None:
         )
         for hold in holds
     ]
-    print_table(columns, rows)
+    print_table(columns, rows, expendable=("by", "opened"))
 
 
 def print_workers(workers: Sequence[WorkerRecord], now: int) -> None:
@@ -141,7 +142,7 @@ def print_workers(workers: Sequence[WorkerRecord], now: int) -> None:
         )
         for worker in workers
     ]
-    print_table(columns, rows, status_column=3)
+    print_table(columns, rows, status_column="status", expendable=("host", "pid"))
 
 
 def progress_text(progress: Progress | None) -> str:

@@ -10,6 +10,11 @@ import click
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 FOLDED_WIDTH_MIN = 16
+ROOMY_WIDTH = 40
+"""For so much of its widest column a table does without the expendable ones."""
+GAP_WIDTH = 2
+_IDS = frozenset({"id", "run"})
+"""The columns whose text is for copying."""
 
 STATUS_STYLES = {
     "running": "cyan",
@@ -75,11 +80,21 @@ def to_type(*words: str) -> str:
     return shlex.join(["runtrue", *words, *named])
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, status_column: int = -1) -> None:
-    """A table: with colours and fitted on a terminal, plain aligned columns elsewhere. Nothing is cut off."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    status_column: str = "",
+    expendable: Sequence[str] = (),
+) -> None:
+    """A table: with colours and fitted on a terminal, plain aligned columns elsewhere.
+
+    An id stays on one line, so that it can be copied. On a terminal that is too narrow the `expendable` columns are
+    left out one by one, then a reason is shortened; off it nothing is.
+    """
     cleaned = [[clean(cell) or "-" for cell in row] for row in rows]
     if on_terminal():
-        _print_rich_table(columns, cleaned, status_column)
+        _print_rich_table(columns, cleaned, status_column, expendable)
         return
     widths = [max(len(row[index]) for row in [columns, *cleaned]) for index in range(len(columns))]
     for row in [columns, *cleaned]:
@@ -102,21 +117,35 @@ def _coloured(name: str, value: str) -> str:
     return click.style(value, fg=style) if style else value
 
 
-def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], status_column: int) -> None:
+def _print_rich_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], status_column: str, expendable: Sequence[str]
+) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    widths = [max(cell_len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
-    # Where all but the widest column fit, that one alone is folded: an id on one line can be copied.
-    widest = max(range(len(columns)), key=widths.__getitem__)
-    roomy = sum(widths) - widths[widest] + 2 * len(columns) + FOLDED_WIDTH_MIN <= console.width
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=roomy and index != widest)
+    widths = {column: max(map(cell_len, (column, *cells))) for column, *cells in zip(columns, *rows, strict=True)}
+    # Where all but the widest column fit, that one alone gives way.
+    widest = max((column for column in columns if column not in {*_IDS, *expendable}), key=widths.__getitem__)
+
+    def left() -> int:
+        return console.width - sum(widths.values()) + widths[widest] - GAP_WIDTH * (len(widths) - 1)
+
+    for column in expendable:
+        if left() < min(widths[widest], ROOMY_WIDTH):
+            del widths[column]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP_WIDTH, 0, 0))
+    for column, width in widths.items():
+        if column in _IDS:
+            table.add_column(column, no_wrap=True, min_width=width)
+        elif column == "why":
+            table.add_column(column, no_wrap=True, overflow="ellipsis", width=min(width, max(left(), FOLDED_WIDTH_MIN)))
+        else:
+            table.add_column(column, no_wrap=left() >= FOLDED_WIDTH_MIN and column != widest, overflow="fold")
     for row in rows:
-        styles = [STATUS_STYLES.get(cell, "") if at == status_column else "" for at, cell in enumerate(row)]
-        table.add_row(*(Text(cell, style=style) for cell, style in zip(row, styles, strict=True)))
+        cells = {column: cell for column, cell in zip(columns, row, strict=True) if column in widths}
+        styles = {status_column: STATUS_STYLES.get(cells.get(status_column, ""), "")}
+        table.add_row(*(Text(cell, style=styles.get(column, "")) for column, cell in cells.items()))
     console.print(table)
