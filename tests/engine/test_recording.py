@@ -299,7 +299,9 @@ async def test_cancel_run_ends_the_run_cancelled_with_its_reason(database: Path,
         assert "cancelled" in await event_types(run)
 
 
-async def test_a_step_called_without_await_is_not_carried_out_and_python_warns(database: Path):
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("forgotten", ["step", "sleep"])
+async def test_a_call_that_is_never_awaited_fails_the_run_by_name(database: Path, forgotten: str):
     calls: list[str] = []
 
     @rt.step
@@ -309,13 +311,32 @@ async def test_a_step_called_without_await_is_not_carried_out_and_python_warns(d
 
     @rt.workflow
     async def flow() -> str:
-        note("forgotten")
+        note("forgotten") if forgotten == "step" else rt.sleep(5)
         return await note("awaited")
 
     async with opened(database, flow) as app:
-        with pytest.warns(RuntimeWarning, match="never awaited"):
-            assert await finished(await app.start(flow)) == "awaited"
+        run = await app.start(flow)
+        what = "step note" if forgotten == "step" else "rt.sleep"
+        with pytest.raises(
+            rt.RunFailed, match=rf"{what} was called by flow \(call 1\) and never awaited.*write `await`"
+        ):
+            await finished(run)
         assert calls == ["awaited"]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_workflow_that_fails_by_itself_is_not_blamed_for_a_forgotten_await(database: Path):
+    @rt.step
+    async def note() -> None: ...
+
+    @rt.workflow
+    async def flow() -> None:
+        note()
+        raise ValueError("its own")
+
+    async with opened(database, flow) as app:
+        with pytest.raises(rt.RunFailed, match="its own"):
+            await finished(await app.start(flow))
 
 
 async def test_the_idempotency_key_is_one_for_all_attempts_and_another_for_each_call(database: Path):

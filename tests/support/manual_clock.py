@@ -20,6 +20,7 @@ class ManualClock:
         self._passed = 0
         self._alarms: dict[object, tuple[int, Callable[[], None]]] = {}
         self._set = asyncio.Event()
+        self._thread_woke: dict[int, int] = {}
 
     def now(self) -> int:
         return BEGINNING + self._passed
@@ -76,10 +77,14 @@ class ManualClock:
                 self._alarms.pop(limit, None)
 
     def wait_in_thread(self, event: threading.Event, seconds: float) -> bool:
-        deadline = self._passed + round(seconds * MICROSECOND)
+        # What a thread does takes no time by this clock: its wait begins when its last one ended, or a move of the
+        # clock that comes while it is at work would be lost on it.
+        me = threading.get_ident()
+        deadline = self._thread_woke.get(me, self._passed) + round(seconds * MICROSECOND)
         while self._passed < deadline:
             if event.wait(0.005):
                 return True
+        self._thread_woke[me] = self._passed
         return event.is_set()
 
     def _alarm(self, key: object, at: int, ring: Callable[[], None]) -> None:

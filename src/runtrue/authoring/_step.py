@@ -102,10 +102,16 @@ class Step(Generic[P, R_co]):
 
     def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str | None, settings: StepSettings) -> None:
         self.fn = fn
-        self.name = check_id("the step name", name if name is not None else getattr(fn, "__name__", "step"))
+        self._take_name(name if name is not None else getattr(fn, "__name__", "step"))
         self.settings = settings
         self._result_type: Any = _UNRESOLVED
         update_wrapper(cast("Any", self), fn)
+
+    def _take_name(self, name: str) -> None:
+        self.name = check_id("the step name", name)
+        # Put together once and not with every call: they are needed only where something goes wrong.
+        self.label = f"step {name}"
+        self.result_label = f"the result of step {name}"
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         raise ConfigurationError(
@@ -139,7 +145,7 @@ class Step(Generic[P, R_co]):
             self.settings.interruptible if interruptible is None else interruptible,
         )
         if name is not None:
-            changed.name = check_id("the step name", name)
+            changed._take_name(name)  # noqa: SLF001  a twin of this step
         return changed
 
 

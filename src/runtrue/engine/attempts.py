@@ -59,14 +59,17 @@ class StepCall:
             execution.take_interrupt()
             if error is None:
                 try:
-                    body = codec.encode(result, result_type, what=f"the result of step {step.name}")
+                    body, copy = codec.round_trip(result, result_type, what=step.result_label)
                 except CodecError as refused:
                     # The same value would be refused again: no further attempt.
                     error = refused
                 else:
                     record = self._record(attempt, body, None, started_at)
                     kept = await execution.record_step(record)
-                    return (result if kept is record else NOTHING), kept
+                    if kept is not record:
+                        return NOTHING, kept
+                    # Without an annotation a tuple, say, comes back as a list: it must from the first time on.
+                    return (copy if execution.copies_results or result_type is Any else result), kept
             again, error = self._wants_again(error, attempt)
             if not again:
                 record = self._record(attempt, None, self._encoded(error), started_at)
@@ -81,12 +84,12 @@ class StepCall:
         while execution.is_asked or not execution.may_execute():
             await execution.boundary()
         info = StepInfo(
-            execution.info(),
+            execution.calls.info(),
             step.name,
             attempt,
             f"{execution.run_id}/{self._ordinal}",
             execution.cancel_requested,
-            execution.progress,
+            execution.report,
         )
         step_token, runtime_token = step_variable.set(info), runtime_variable.set(None)
         execution.interruptible = step.settings.interruptible
@@ -95,9 +98,11 @@ class StepCall:
             if step.settings.timeout_seconds is None:
                 return await step.fn(*self._args, **self._kwargs), None
             return await self._timed(step.settings.timeout_seconds)
-        except (KeyboardInterrupt, GeneratorExit, Unwound):
+        except (KeyboardInterrupt, Unwound):
             raise
         except BaseException as error:  # whatever a step raises, SystemExit too, is the outcome of this attempt
+            if isinstance(error, GeneratorExit) and not execution.own_task.is_current:
+                raise  # the interpreter closes the coroutine: nothing can be awaited any more
             caught = error
         finally:
             execution.running_step = None

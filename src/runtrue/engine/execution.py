@@ -6,19 +6,18 @@ the ordinal of the call within it. A call at a recorded place returns the record
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from runtrue import codec
-from runtrue.authoring import AsyncWorkflow, RunInfo, Step, runtime_variable
+from runtrue.authoring import AsyncWorkflow, runtime_variable
 from runtrue.clock import MICROSECOND, wait_for_event
-from runtrue.engine.attempts import NOTHING, StepCall
+from runtrue.engine.calls import DurableCalls
 from runtrue.engine.history import History
 from runtrue.engine.own_task import OwnTask
-from runtrue.engine.ports import EffectRefusedError, HistoryMismatchError, Host, Recorder
+from runtrue.engine.ports import EffectRefusedError, Host, Recorder
 from runtrue.engine.signals import Unwound
-from runtrue.engine.values import decode_input, finish_with, sleep_record, value_record
-from runtrue.errors import CancelRun, CodecError, ConfigurationError, RuntrueError, StepFailed, WrongPlace
+from runtrue.engine.values import decode_input, finish_with
+from runtrue.errors import CancelRun, RuntrueError, WrongPlace
 from runtrue.lifecycle import HoldKind, Status
 from runtrue.records import AttemptRecord, Progress, StepRecord
 from runtrue.store.protocol import (
@@ -35,9 +34,6 @@ from runtrue.store.protocol import (
 )
 
 logger = logging.getLogger("runtrue.engine")
-
-SLEEP_IN_MEMORY_SECONDS = 1.0
-"""A shorter sleep stays in memory; a longer one leaves it."""
 
 
 class Execution:
@@ -59,36 +55,29 @@ class Execution:
         self.gone = False
         """The run is not ours any more: nothing may be started, nothing will be recorded."""
         self.may_execute = host.may_execute
-        self._own_task = OwnTask(asyncio.get_running_loop())
+        self.copies_results = host.copies_results
+        self.own_task = OwnTask(asyncio.get_running_loop())
+        self.unsettled: list[StepRecord] = []
+        """Values drawn since the last effect, not recorded yet."""
+        self.in_code = False
+        """The workflow's own code has the floor: no step is in flight, no effect on its way."""
+        self.unwinding = False
+        """The run was settled: whatever its code still does means nothing."""
+        self.calls = DurableCalls(self, claimed)
         self._workflow = workflow
         self._host = host
         self._journal = journal
         self._claimed = claimed
         self._wakeups = claimed.wakeups
-        self._unsettled: list[StepRecord] = []
         self._draining = False
         self._interrupted = False
-        self._in_code = False  # the workflow's own code has the floor: no step, no effect on its way
+        self._told_ended = False
         self._attention = asyncio.Event()
-        self._unwinding = False
-        self._info = RunInfo(
-            claimed.run_id,
-            claimed.workflow,
-            claimed.version,
-            claimed.attempt,
-            claimed.tags,
-            replaying=not self.history.is_empty,
-        )
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """The task that executes the run; set once by the worker."""
-        return self._own_task.task
-
-    def begin(self) -> "asyncio.Task[None]":
-        """Start to execute."""
-        self._own_task.task = asyncio.create_task(self.run(), name=f"runtrue-run-{self.run_id}")
-        return self._own_task.task
+        """The task that executes the run, once it has begun."""
+        return self.own_task.task
 
     # ------------------------------------------------------------ what the worker tells
     def hear_status(self, status: Status) -> None:
@@ -111,13 +100,18 @@ class Execution:
     def interrupt(self) -> None:
         """The drain's deadline has passed: interrupt the step in flight; its attempt is not recorded."""
         self.hear_drain()
-        if self.running_step is not None or self._in_code:
+        if self.running_step is not None or self.in_code:
             self._interrupt()
 
     def _interrupt_if_allowed(self) -> None:
         # A step that did not ask to be interrupted finishes first. Code between steps has no effects to protect.
-        if self.interruptible or self._in_code:
+        if self.interruptible or self.in_code:
             self._interrupt()
+
+    def nudge(self) -> None:
+        """The run was settled, and its code clings to the task: interrupt whatever it waits for."""
+        self.take_interrupt()
+        self._interrupt()
 
     def _interrupt(self) -> None:
         if self.task is not None and not self.task.done() and not self._interrupted:
@@ -145,6 +139,8 @@ class Execution:
     # ------------------------------------------------------------ the body of the task
     async def run(self) -> None:
         """Execute the run. Never raises but for the interpreter's own exit."""
+        # Here and not where the task is made: an eager task runs before its maker holds it.
+        self.own_task.task = asyncio.current_task()
         try:
             await self._perform()
         except Unwound:
@@ -157,30 +153,38 @@ class Execution:
             self.gone = True
         finally:
             self.running_step = None
+            self._tell_ended()
+            self._host.left(self)
+
+    def _tell_ended(self) -> None:
+        if not self._told_ended:
+            self._told_ended = True
             self._journal.forget_progress(self.run_id)
             self._host.ended(self, None if self.gone else self.status)
 
     async def _perform(self) -> None:
-        runtime_variable.set(self)
+        runtime_variable.set(self.calls)
         try:
-            self._in_code = True
+            self.in_code = True
             result = await self._call_workflow()
-        except (Unwound, KeyboardInterrupt, GeneratorExit):
+        except (Unwound, KeyboardInterrupt):
             raise
         except CancelRun as wish:
             end: End = Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason))
         except asyncio.CancelledError:
-            self._in_code = False
-            if not self._unwinding:
+            self.in_code = False
+            if not self.unwinding:
                 await self.hear_cancelled_error()
                 await self._fail_cancelled_call()
             raise Unwound from None
         except BaseException as error:  # whatever leaves the workflow, SystemExit too, fails this run and no other
+            if isinstance(error, GeneratorExit) and not self.own_task.is_current:
+                raise  # the interpreter closes the coroutine: nothing can be awaited any more
             end = Finish(Status.FAILED, codec.encode_error(error))
         else:
             end = finish_with(self._workflow, result)
-        self._in_code = False
-        if self._unwinding:
+        self.in_code = False
+        if self.unwinding:
             # The workflow swallowed the signal and returned: the run was settled before, this means nothing.
             raise Unwound
         await self.finish(end)
@@ -193,7 +197,10 @@ class Execution:
                 # It fitted once: the code has changed since, and a fitting version can take the run on.
                 self.history.differ(str(unfit))
             raise
-        return await self._workflow.fn(*args, **kwargs)
+        result = await self._workflow.fn(*args, **kwargs)
+        if not self.unwinding:
+            self.calls.require_awaited()
+        return result
 
     async def hear_cancelled_error(self) -> None:
         """CancelledError came. Ours (a request, the drain, the run is lost): carry it out. Somebody else's: fail.
@@ -214,6 +221,9 @@ class Execution:
         return ours
 
     async def _fail_cancelled_call(self) -> NoReturn:
+        if self._host.is_ending():
+            # The program ends its event loop: a crash like any other, and no fault of the workflow's.
+            self._unwind(lost=True)
         error = WrongPlace(
             "a durable call was cancelled from outside, for example by asyncio.timeout; "
             "give the step a timeout= instead, it is recorded and the same on every replay"
@@ -235,7 +245,7 @@ class Execution:
             else:
                 self._attention.clear()
                 return
-            if self._unsettled:
+            if self.unsettled:
                 await self._settle()
             reply = await self._record(RunEffects(self.run_id, self.epoch, end=end))
             if reply.recorded is not Recorded.REFUSED:
@@ -243,18 +253,18 @@ class Execution:
 
     async def finish(self, end: Finish) -> NoReturn:
         """End the run as `end` says, or hold it if its code does not fit its history."""
-        if self._unsettled:
+        if self.unsettled:
             await self._settle()
         if end.target is not Status.CANCELLED:
             self.history.arrive_at_end()
             if self.history.mismatch:
-                await self._hold()
+                await self.hold()
         reply = await self._record(RunEffects(self.run_id, self.epoch, end=end))
         if reply.recorded is Recorded.CONDEMNED:
             await self._fail_condemned("the result", reply.error)
         self._unwind(lost=reply.recorded is not Recorded.OK)
 
-    async def _hold(self) -> NoReturn:
+    async def hold(self) -> NoReturn:
         """Open a code_mismatch hold and leave; a run that is being cancelled ends instead."""
         reason = codec.clean_text(self.history.mismatch)
         reply = await self._record(RunEffects(self.run_id, self.epoch, end=ParkHeld(HoldKind.CODE_MISMATCH, reason)))
@@ -270,9 +280,10 @@ class Execution:
         self._unwind(lost=reply.recorded is not Recorded.OK)
 
     def _unwind(self, *, lost: bool) -> NoReturn:
-        self._unwinding = True
+        self.unwinding = True
         self.gone = self.gone or lost
-        self._in_code = True  # code that swallows this and waits holds a slot: the next renewal interrupts it
+        # Now and not when the code is through: code that swallows the signal must not keep the slot.
+        self._tell_ended()
         raise Unwound
 
     # ------------------------------------------------------------ recording
@@ -310,7 +321,7 @@ class Execution:
 
     async def _settle(self) -> None:
         """Record the values drawn since the last effect, before anything that depends on them is started."""
-        values, self._unsettled = self._unsettled, []
+        values, self.unsettled = self.unsettled, []
         reply = await self._record(RunEffects(self.run_id, self.epoch, values))
         if reply.recorded is Recorded.CONDEMNED:
             await self._fail_condemned("a recorded value", reply.error)
@@ -336,115 +347,17 @@ class Execution:
             # requests in its status, which the reply brought: the newer counter hides no fact from it.
             self._wakeups = reply.wakeups
 
-    # ------------------------------------------------------------ durable calls (the Runtime protocol)
-    def info(self) -> RunInfo:
-        """The run, for rt.this_run()."""
-        return self._info
+    async def before_live(self) -> None:
+        """What must be so before a call has an effect: all drawn values recorded, every request carried out."""
+        if self.unsettled:
+            await self._settle()
+        if self._attention.is_set():
+            await self.boundary()
 
-    def time(self) -> int:
-        """The engine's time."""
-        return self.clock.now()
-
-    def progress(self, done: float | None, total: float | None, note: str, /) -> None:
-        """Report progress; a replay's reports are old and dropped."""
-        if self.history.unvisited or self.gone or self._unwinding:
+    def report(self, done: float | None, total: float | None, note: str) -> None:
+        """Report progress with the next effect."""
+        if self.gone or self.unwinding:
             return
         report = Progress(done, total, codec.clean_text(note, 1_000), self.clock.now())
         # At once, so that it goes before the end that may follow; but a step may report from a thread of its own.
-        self._own_task.on_loop(self._journal.note_progress, self.run_id, self.epoch, report)
-
-    def value(self, kind: str, make: Callable[[], object], /) -> Any:
-        """The recorded value of this place, or a new one that is recorded before the next effect starts."""
-        recorded, ordinal = self._arrive(f"rt.{kind}", kind, kind)
-        if self.history.mismatch:
-            # A plain function cannot wait until the hold is written: `finish` does it when this has left the code.
-            raise HistoryMismatchError(self.history.mismatch)
-        if recorded is not None:
-            return codec.decode(recorded.output or b"null", what=f"the recorded {kind}")
-        made = make()
-        self._unsettled.append(value_record(kind, ordinal, made, self.clock.now()))
-        return made
-
-    def sleep(self, seconds: float, /) -> Coroutine[None, None, None]:
-        """Sleep for a span that begins when it is recorded."""
-        recorded, ordinal = self._arrive("rt.sleep", "sleep", "sleep")
-        return self._sleep(recorded, ordinal, seconds, None)
-
-    def sleep_until(self, at: int, /) -> Coroutine[None, None, None]:
-        """Sleep until a point in time."""
-        recorded, ordinal = self._arrive("rt.sleep_until", "sleep", "sleep")
-        return self._sleep(recorded, ordinal, 0, at)
-
-    def call_step(
-        self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> Coroutine[None, None, Any]:
-        """Carry out a step, or return its record."""
-        recorded, ordinal = self._arrive(f"step {step.name}", "step", step.name)
-        return self._step(step, recorded, ordinal, args, kwargs)
-
-    def _arrive(self, call: str, kind: str, name: str) -> tuple[StepRecord | None, int]:
-        """Give the call its place; refuse it in a foreign task."""
-        self._own_task.check(call)
-        if self._unwinding:
-            raise Unwound
-        found = self.history.arrive(kind, name)
-        if self._info.replaying and not self.history.unvisited:
-            info = self._info
-            self._info = RunInfo(info.id, info.workflow, info.version, info.attempt, info.tags)
-        return found
-
-    async def _sleep(self, recorded: StepRecord | None, ordinal: int, seconds: float, at: int | None) -> None:
-        await self._begin("rt.sleep", live=recorded is None)
-        if recorded is None:
-            now = self.clock.now()
-            wake_at = at if at is not None else now + round(seconds * MICROSECOND)
-            recorded = await self.record_step(sleep_record(ordinal, now, wake_at))
-        # A sleep with a recorded call behind it is over, whatever the clock says now.
-        if recorded.wake_at is not None and not self.history.unvisited:
-            await self.wait_until(recorded.wake_at, SLEEP_IN_MEMORY_SECONDS)
-        self._in_code = True
-
-    async def _step(
-        self,
-        step: Step[..., Any],
-        recorded: StepRecord | None,
-        ordinal: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        await self._begin(f"step {step.name}", live=recorded is None)
-        result: object = NOTHING
-        if recorded is None:
-            result, recorded = await StepCall(self, step, ordinal, args, kwargs).carry_out()
-        if recorded.error is not None:
-            self._in_code = True
-            rebuilt = codec.rebuild_error(recorded.error, step.settings.raises) if step.settings.raises else None
-            if rebuilt is not None:
-                raise rebuilt
-            raise StepFailed(step.name, codec.decode_error(recorded.error), recorded.attempt)
-        if result is NOTHING or self._host.copies_results:
-            try:
-                what = f"the result of step {step.name}"
-                result = codec.decode(recorded.output or b"null", step.result_type, what=what)
-            except (CodecError, ConfigurationError) as unfit:
-                if result is not NOTHING:
-                    self._in_code = True
-                    raise
-                self.history.differ(f"call {ordinal + 1} of {self._claimed.workflow}: {unfit}")
-                await self._hold()
-        self._in_code = True
-        return result
-
-    async def _begin(self, call: str, *, live: bool) -> None:
-        """What must be so before a call goes on: own task, fitting history; before a live one, all asked is done."""
-        self._own_task.check(call)
-        if self._unwinding:
-            raise Unwound
-        self._in_code = False
-        if self.history.mismatch:
-            await self._hold()
-        if live:
-            if self._unsettled:
-                await self._settle()
-            if self._attention.is_set():
-                await self.boundary()
+        self.own_task.on_loop(self._journal.note_progress, self.run_id, self.epoch, report)

@@ -88,8 +88,9 @@ class HeartbeatThread:
         self._stop.set()
 
     def join(self, seconds: float) -> None:
-        """Wait until the thread has ended, at most `seconds`."""
-        self._thread.join(seconds)
+        """Wait until the thread has ended, at most `seconds`; at once if it never began."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
 
     def _stalled_seconds(self) -> float:
         """For how long the loop has owed an answer. A suspended machine owes none: it answered before."""

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from runtrue.errors import WrongPlace
 
@@ -13,9 +14,14 @@ class OwnTask:
     __slots__ = ("_loop", "_thread_id", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
         self._loop = loop
         self._thread_id = threading.get_ident()
+
+    @property
+    def is_current(self) -> bool:
+        """True if the caller is the workflow's own task."""
+        return threading.get_ident() == self._thread_id and asyncio.current_task(self._loop) is self.task
 
     def check(self, call: str) -> None:
         """Raise WrongPlace, with the right place, unless the caller is the workflow's own task."""

@@ -27,8 +27,16 @@ class Host(Protocol):
         """A write came too late: the run was not this worker's any more."""
         ...
 
+    def is_ending(self) -> bool:
+        """True while the program ends the event loop under the worker."""
+        ...
+
     def ended(self, execution: "Execution", status: Status | None) -> None:
         """The execution is over; `status` is the run's status as committed, None if the run was lost."""
+        ...
+
+    def left(self, execution: "Execution") -> None:
+        """The code of the execution is through, too; it may have been over before."""
         ...
 
 

@@ -66,10 +66,14 @@ class Worker:
         self._on_ended = on_ended
         self._on_stalled = on_stalled
         self._executions: dict[tuple[str, int], Execution] = {}
+        self._inside: set[Execution] = set()
+        """Executions whose code is not through yet; after the unwinding some of it may cling."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._all_ended = asyncio.Event()
         self._all_ended.set()
+        self._all_left = asyncio.Event()
+        self._all_left.set()
         self._lost = asyncio.Event()
         self._gave_up = False
         """The heartbeat gave the lease up because this loop stood still."""
@@ -102,6 +106,7 @@ class Worker:
             for execution in list(self._executions.values()):
                 execution.interrupt()
             await wait_for_event(self.clock, self._all_ended, INTERRUPT_GRACE_SECONDS)
+        await wait_for_event(self.clock, self._all_left, INTERRUPT_GRACE_SECONDS)
         await self._leave()
 
     def wake(self) -> None:
@@ -185,7 +190,9 @@ class Worker:
                     break
                 except StoreError as trouble:
                     logger.warning("the worker cannot register: %s", trouble)
-                    await self.clock.sleep(CLAIM_RETRY_SECONDS)
+                except Exception:  # a worker that gives up here looks open and never works again
+                    logger.exception("the worker cannot register")
+                await self.clock.sleep(CLAIM_RETRY_SECONDS)
 
     def _drop_all(self) -> None:
         if self._heartbeat is not None:
@@ -243,11 +250,13 @@ class Worker:
         workflow = self._registry[claimed.workflow, claimed.version]
         execution = Execution(claimed, workflow, self, journal, seen_beats)
         self._executions[claimed.run_id, claimed.epoch] = execution
-        task = execution.begin()
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._all_left.clear()
+        self._inside.add(execution)
         if self._draining:
             execution.hear_drain()
+        task = asyncio.create_task(execution.run(), name=f"runtrue-run-{claimed.run_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ------------------------------------------------------------ what executions ask (the Host protocol)
     def may_execute(self) -> bool:
@@ -266,6 +275,17 @@ class Worker:
         self._wake.set()
         if status is not None:
             self._on_ended(execution.run_id, status)
+
+    def left(self, execution: Execution) -> None:
+        """The code of an execution is through."""
+        self._inside.discard(execution)
+        if not self._inside:
+            self._all_left.set()
+
+    def is_ending(self) -> bool:
+        """True while the program cancels every task of the loop, ours too, to end it."""
+        main = self._main
+        return main is not None and (main.done() or main.cancelling() > 0)
 
     def _see_whether_all_ended(self) -> None:
         if not self._executions and not self._claiming:
@@ -322,6 +342,8 @@ class Worker:
                 execution.hear_status(row.status)
             elif execution.seen_beats < beat:
                 execution.hear_lost()
+        for execution in [execution for execution in self._inside if execution.unwinding]:
+            execution.nudge()
         if self._claiming:
             # The reply of a claim may be on its way: what it brings is not unknown.
             return
