@@ -146,6 +146,24 @@ async def test_the_fifth_loss_without_a_new_step_holds_the_run(stage: Stage):
     assert await stage.claim("w9") != []
 
 
+async def test_the_hold_after_five_losses_names_the_step_that_the_last_worker_told(stage: Stage):
+    await stage.start()
+    await stage.start("other")
+    for number in range(4):
+        await lose_again(stage, number)
+    stage.clock.advance(400)
+    await stage.claim("w9")
+    told = [InFlight("other", "reserve", 1, stage.clock.now()), InFlight("r", "charge", 2, stage.clock.now())]
+    await stage.renew("w9", in_flight=told)
+    await stage.lose("w9")
+    await stage.store.sweep()
+    (hold,) = await stage.store.holds("r")
+    assert hold.reason == (
+        "5 workers were lost without a newly recorded step; "
+        "the last one was in step charge (attempt 2) at its last heartbeat"
+    )
+
+
 async def test_a_cancelled_run_ends_cancelled_however_many_workers_it_lost(stage: Stage):
     await stage.start()
     for number in range(4):

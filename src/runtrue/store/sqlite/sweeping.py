@@ -3,7 +3,10 @@
 import sqlite3
 from pathlib import Path
 
+import msgspec
+
 from runtrue.lifecycle import HoldKind, Status
+from runtrue.records import InFlight
 from runtrue.store.protocol import LOSSES_BEFORE_HOLD, Swept
 from runtrue.store.sqlite import facts
 from runtrue.store.statements import load_statements
@@ -41,10 +44,24 @@ def _release(
     data: dict[str, object] = {"by": _ACTOR, "cause": "worker_lost"}
     if held:
         kind = HoldKind.KEEPS_LOSING_ITS_WORKER
-        reason = f"{losses} workers were lost without a newly recorded step"
+        reason = f"{losses} workers were lost without a newly recorded step{_last_seen(connection, run_id, worker_id)}"
         events.append(facts.open_hold(connection, run_id, seq - 1, kind, now, actor=_ACTOR, reason=reason))
         data |= {"cause": kind, "reason": reason}
     if status == Status.PAUSED:
         data["pause_id"] = facts.open_pause(connection, run_id, now)
     facts.add_events(connection, [*events, facts.event(run_id, seq, now, status, data)])
     return held
+
+
+def _last_seen(connection: sqlite3.Connection, run_id: str, worker_id: str) -> str:
+    """Which step of the run the lost worker told with its last heartbeat: most likely the one that takes it down."""
+    row = connection.execute(_SQL["in_flight"], {"worker_id": worker_id}).fetchone()
+    told = [] if row is None else msgspec.json.decode(row[0], type=list[InFlight])
+    return next(
+        (
+            f"; the last one was in step {step.step} (attempt {step.attempt}) at its last heartbeat"
+            for step in told
+            if step.run_id == run_id
+        ),
+        "",
+    )

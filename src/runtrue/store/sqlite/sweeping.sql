@@ -21,6 +21,9 @@ WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status = 'r
     AND losses + 1 >= :losses_before_hold
 RETURNING status, event_seq, losses, ready_at
 
+-- name: in_flight
+SELECT in_flight FROM runtrue_workers WHERE id = :worker_id
+
 -- Back-off: none for the first loss, then a second, doubling up to five minutes.
 -- The event of the loss, and one of the status where it is not simply pending again.
 -- name: release_orphan
