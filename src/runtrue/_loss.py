@@ -99,6 +99,8 @@ def loss(value: Any, back: Any, *, coerce: bool) -> Flaw | None:
     if value is back:
         return None
     if (fields := _fields(value)) is not None and type(value) is type(back):
+        if left_out := _left_out(back):
+            return f".{left_out}", f"{type_name(type(value))} leaves {LEFT_OUT}"
         back_fields = _fields(back) or {}
         return _first_loss(fields.items(), (back_fields.get(name) for name in fields), _attribute, coerce=coerce)
     if _is_dict(value) and _is_dict(back):
@@ -108,7 +110,8 @@ def loss(value: Any, back: Any, *, coerce: bool) -> Flaw | None:
             if key not in back:
                 return "", f"a key of type {type_name(type(key))} comes back as text: annotate the dict with its types"
         return _first_loss(value.items(), (back[key] for key in value), _item, coerce=coerce)
-    if _is_sequence(value) and _is_sequence(back) and (type(value) in (list, tuple) or isinstance(back, type(value))):
+    alike = type(value) in (list, tuple) or isinstance(back, type(value))
+    if _is_sequence(value) and _is_sequence(back) and alike and len(value) == len(back):
         return _first_loss(enumerate(value), back, _item, coerce=coerce)
     if _same(value, back):
         return None
@@ -116,6 +119,33 @@ def loss(value: Any, back: Any, *, coerce: bool) -> Flaw | None:
     if coerce and not numbers and _is_json(value):
         return None
     return "", _comes_back(value, back)
+
+
+LEFT_OUT = (
+    "this field out when it is written, and a later default would take its place: "
+    "let the class write all its fields (without omit_defaults, exclude= or a serializer that drops some)"
+)
+
+
+def _left_out(back: object) -> str | None:
+    """A field of a decoded object that its class did not write, or would not write at its default. None if it is whole.
+
+    Were it recorded so, a change of the default would change what replays read.
+    """
+    kind = cast("Any", type(back))
+    if is_model(kind):
+        return next(iter(set[str](kind.model_fields) - cast("Any", back).model_fields_set), None)
+    return next(iter(_omitted_at_default(kind)), None)
+
+
+@lru_cache(maxsize=4096)
+def _omitted_at_default(kind: Any) -> tuple[str, ...]:
+    if not issubclass(kind, msgspec.Struct):
+        return ()
+    config = kind.__struct_config__
+    if not config.omit_defaults or config.array_like:
+        return ()
+    return tuple(field.name for field in msgspec.structs.fields(kind) if not field.required)
 
 
 def _first_loss(
@@ -201,7 +231,7 @@ def _item(key: Any) -> str:
 def _fields(value: Any) -> dict[str, Any] | None:
     """The fields of an instance of a class that the codec knows, by name; None for anything else."""
     kind = cast("Any", type(value))
-    names = _field_names(kind)
+    names = field_names(kind)
     if names is None:
         return None
     if is_model(kind):
@@ -210,7 +240,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=4096)
-def _field_names(kind: Any) -> tuple[str, ...] | None:
+def field_names(kind: Any) -> tuple[str, ...] | None:
     if issubclass(kind, msgspec.Struct):
         return kind.__struct_fields__
     if dataclasses.is_dataclass(kind):
@@ -227,16 +257,14 @@ def is_model(kind: Any) -> bool:
     return model is not None and issubclass(kind, model)
 
 
-# ---------------------------------------------------------------- may equality be trusted
-def equality_tells(kind: object) -> bool:
-    """True if values of a type that are equal by == cannot differ in any part.
-
-    So it is for plain data and for classes whose __eq__ was made for them from all their fields.
-    """
+# ---------------------------------------------------------------- what a type says of its values
+def classes_within(kind: object) -> list[Any] | None:
+    """The classes that values of a type are made of, all the way down; None if msgspec cannot tell."""
     try:
         described = msgspec.inspect.type_info(kind)
-    except Exception:  # msgspec reads some types that it cannot describe; nothing is known of them then
-        return False
+    except Exception:  # msgspec reads some types that it cannot describe
+        return None
+    classes: list[Any] = []
     seen: set[int] = set()
     waiting: list[Any] = [described]
     while waiting:
@@ -247,19 +275,25 @@ def equality_tells(kind: object) -> bool:
         if isinstance(each, tuple):
             waiting.extend(cast("tuple[Any, ...]", each))
         elif isinstance(each, (msgspec.inspect.Type, msgspec.inspect.Field)):
-            if not _class_equality_tells(getattr(each, "cls", None)):
-                return False
+            if (found := getattr(each, "cls", None)) is not None:
+                classes.append(found)
             waiting.extend(getattr(each, part) for part in each.__struct_fields__)
-    return True
+    return classes
+
+
+def equality_tells(classes: list[Any] | None) -> bool:
+    """True if values of these classes, and of plain types, that are equal by == cannot differ in any part.
+
+    So it is for classes whose __eq__ was made for them from all their fields, and which write all of them.
+    """
+    return classes is not None and all(map(_class_equality_tells, classes))
 
 
 def _class_equality_tells(kind: Any) -> bool:
-    if kind is None:
-        return True
     if not isclass(kind) or is_model(kind) or hasattr(kind, "__attrs_attrs__"):
         return False
     if issubclass(kind, msgspec.Struct):
-        return kind.__eq__ is msgspec.Struct.__eq__ and kind.__struct_config__.eq
+        return kind.__eq__ is msgspec.Struct.__eq__ and kind.__struct_config__.eq and not _omitted_at_default(kind)
     if dataclasses.is_dataclass(kind):
         generated = getattr(getattr(kind.__eq__, "__code__", None), "co_filename", "") == "<string>"
         return generated and all(field.compare for field in dataclasses.fields(kind))

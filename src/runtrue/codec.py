@@ -1,8 +1,9 @@
 """Values to JSON bytes and back, by their annotated types.
 
 What is written reads back equal, or is refused while it is written: every value is decoded again by its annotation
-and compared before its bytes are handed out. msgspec does the work, Pydantic models are accepted where Pydantic is
-imported. Without an annotation a value may hold only what JSON has.
+and compared before its bytes are handed out. It is whole: each field is written, so that no default of later code
+takes the place of one. msgspec does the work, Pydantic models are accepted where Pydantic is imported. Without an
+annotation a value may hold only what JSON has.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from runtrue._json import JSON_READER, reader_of, write
+from runtrue._json import JSON_READER, fill_in, reader_of, write
 from runtrue._loss import (
     DEPTH_MAX,
     TOO_DEEP,
@@ -52,11 +53,14 @@ def encode(
 
     `type` is the annotation that the value will be read with; without one, or with Any, only what JSON has is
     accepted (a tuple comes back as a list). `what` begins each message: "the result of step load". `coerce` also
-    accepts plain JSON data in the place of a richer type, as it comes from a command line: "2024-05-01" for a date.
+    accepts plain JSON data in the place of a richer type, as it comes from a command line: "2024-05-01" for a date,
+    an object that has no more than the required fields for a dataclass. It is recorded as what it became, defaults
+    and all.
 
-    Raises NotEncodable, with the path to the culprit, for what would not come back, and PayloadTooLarge.
+    Raises NotEncodable, with the path to the culprit, for what would not come back or not be whole, and
+    PayloadTooLarge.
     """
-    return round_trip(value, type, what=what, limit_bytes=limit_bytes, coerce=coerce)[0]
+    return _round_trip(value, type, what=what, limit_bytes=limit_bytes, coerce=coerce)[0]
 
 
 def round_trip(
@@ -68,6 +72,18 @@ def round_trip(
     coerce: bool = False,
 ) -> tuple[bytes, Any]:
     """As `encode`, and beside the bytes the decoded copy: what every later read of them will give."""
+    return _round_trip(value, type, what=what, limit_bytes=limit_bytes, coerce=coerce)
+
+
+def _round_trip(
+    value: object,
+    type: object,  # noqa: A002 - as for encode
+    *,
+    what: str,
+    limit_bytes: int,
+    coerce: bool,
+    again: bool = False,
+) -> tuple[bytes, Any]:
     # The parts of users' classes that run here (properties, validators, __eq__) may raise anything at all.
     try:
         body = write(value)
@@ -81,16 +97,24 @@ def round_trip(
         flaw = not_finite(value)
         text = sentence(flaw) if flaw else f"it does not fit its annotation {type_name(type)}: {reason(error)}"
         raise NotEncodable(f"{what} cannot be recorded: {text}") from error
+    became_richer = False
     # Equality at the speed of C settles nearly all values; the walk finds out what differs, and whether it matters.
     if not (reader.equality_tells and equal(back, value)):
         try:
-            flaw = loss(value, back, coerce=coerce)
+            flaw = loss(value, back, coerce=False)
+            if flaw and coerce:
+                flaw = loss(value, back, coerce=True)
+                became_richer = not flaw
         except RecursionError:
             raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}") from None
         if flaw:
             raise NotEncodable(f"{what} cannot be recorded: {sentence(not_finite(value) or flaw)}")
     if len(body) >= 2 * DEPTH_MAX and too_deep(body):
         raise NotEncodable(f"{what} cannot be recorded: {TOO_DEEP}")
+    if not again and (became_richer or (reader.lacks is not None and reader.lacks(back))):
+        # What is recorded is the copy, with all that the value lacked, after the same examination.
+        fill_in(back)
+        return _round_trip(back, type, what=what, limit_bytes=limit_bytes, coerce=False, again=True)
     return body, back
 
 
