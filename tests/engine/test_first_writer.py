@@ -61,3 +61,36 @@ async def test_a_step_that_is_named_as_a_recorded_sleep_does_not_fit(database: P
         assert hold.kind is HoldKind.CODE_MISMATCH
         assert "is step sleep, but the history holds rt.sleep there" in hold.reason
         assert calls == []
+
+
+async def test_code_that_differs_executes_no_step_behind_the_difference(database: Path, clock: ManualClock):
+    """The call that differs is held at once, not when the code has come to its end."""
+    calls: list[str] = []
+
+    def step(name: str):
+        @rt.step(name=name)
+        async def work() -> None:
+            calls.append(name)
+
+        return work
+
+    before, other, behind = step("before"), step("other"), step("behind")
+
+    @rt.workflow(name="flow")
+    async def old() -> None:
+        await before()
+        await rt.sleep(60)
+
+    @rt.workflow(name="flow")
+    async def new() -> None:
+        await other()
+        await other()
+        await behind()
+
+    async with opened(database, old, clock=clock) as app:
+        run = await app.start(old)
+        await reaches(run, "waiting")
+    async with opened(database, new, clock=clock) as app:
+        clock.advance(60)
+        await reaches(await app.get(run.id), "paused")
+    assert calls == ["before"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.faults import install
-from tests.engine.running import opened, reaches, until
+from tests.engine.running import Gate, finished, opened, reaches, until
 from tests.support.manual_clock import ManualClock
 
 import runtrue as rt
@@ -35,3 +35,26 @@ async def test_what_an_unwound_function_returns_is_sent_nowhere(
         ends = [effect.end for batch in faulty.batches for effect in batch if effect.end is not None]
         assert not any(isinstance(end, Finish) for end in ends), ends
         assert await run.status() is Status.WAITING
+
+
+async def test_code_that_clings_to_a_run_that_was_settled_takes_no_slot(database: Path, clock: ManualClock):
+    """The slot is free at once, and not only when a renewal has interrupted the code: no time passes here."""
+    gate = Gate()
+
+    @rt.workflow
+    async def clings() -> None:
+        try:
+            await rt.sleep(60)
+        except BaseException:  # as above
+            await gate.pass_through()
+            raise
+
+    @rt.workflow
+    async def other() -> str:
+        return "other"
+
+    async with opened(database, clings, other, clock=clock, slots=1) as app:
+        await app.start(clings)
+        await gate.reached()
+        assert await finished(await app.start(other)) == "other"
+        gate.open()
