@@ -48,8 +48,9 @@ bench: $(READY_TO_DEVELOP) ## measure; figures go to benchmarks/results
 lifecycle: $(READY_TO_RUN) ## rewrite docs/lifecycle.md from the table in the code
 	@$(RUN) scripts/lifecycle_diagram.py
 
-clean: ## remove the environment and what tools left behind
+clean: ## remove the environment, the demo's databases and what tools left behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -f runtrue-demo.db runtrue-demo.db-* runtrue-demo.db.turn runtrue-demo-warehouse.db runtrue-demo-warehouse.db-*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment

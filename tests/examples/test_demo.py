@@ -15,6 +15,7 @@ from runtrue.demo.etl.birdstrikes import birdstrikes
 
 QUICK = demo.Pace(load_seconds=0.15, lease_seconds=1.0, paused_seconds=0.3, settle_seconds=0.1)
 PATIENCE_SECONDS = 60
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 
 def is_alive(pid: int) -> bool:
@@ -39,18 +40,27 @@ def interrupted_demo(database: Path, said: str, ending: signal.Signals) -> tuple
 
 
 def test_everything_that_the_demo_tells_comes_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    database = tmp_path / "demo.db"
+    database = tmp_path / demo.DATABASE
     assert demo.run(str(database), pace=QUICK) == 0
     told = capsys.readouterr().out
     account = told.split("What is true now")[1]
     assert account.count("  true  ") == 11
     assert "FALSE" not in told
     assert "9,925 rows stored = 10,000 read - 75 rejected" in account
+    facts = [line for line in told.splitlines() if re.match(r"\d\d:\d\d:\d\d|  true  ", line)]
+    assert [line for line in facts if len(line) > 100] == []
+    again = re.search(r"true   executed twice: (load [\w ]+), in both attempts;", account)
+    assert again
+    assert "run A is completed; its attempt is 2, for its first worker was lost" in account
+    assert re.search(rf"recorded: {again[1]}, \d", told), "the step's own attempt is not taken for the run's"
     for said in ("kill -9", "the row says pausing", "the row says paused", "the row says cancelling"):
         assert said in told
     pids = [int(pid) for pid in re.findall(r"is alive, pid (\d+)", told)]
     assert len(pids) == 2
     assert not any(is_alive(pid) for pid in pids)
+    assert database.exists()
+    subprocess.run(["make", "-f", MAKEFILE, "clean"], cwd=tmp_path, check=True, capture_output=True)
+    assert list(tmp_path.iterdir()) == [], "make clean leaves nothing of the demo behind"
 
 
 async def test_a_run_that_an_earlier_demo_left_is_terminated_and_others_are_not(tmp_path: Path):

@@ -49,12 +49,15 @@ async def _of_the_first(stage: Stage, run_id: str, lost: Lost) -> list[Claim]:
     lost_seconds = (lost.claimed_at - lost.killed_at) / MICROSECOND
     paused_seconds = (resumed.at - paused.at) / MICROSECOND
     return [
-        (run.status is Status.COMPLETED and run.attempt == 2, f"run A is {run.status.value}, by its second worker"),
-        (lost_seconds > 0, f"that one had it {lost_seconds:.1f} s after the first was killed"),
+        (
+            run.status is Status.COMPLETED and run.attempt == 2,
+            f"run A is {run.status.value}; its attempt is {run.attempt}, for its first worker was lost",
+        ),
+        (lost_seconds > 0, f"the second one had it {lost_seconds:.1f} s after the first was killed"),
         (len(loads) == len(set(loads)) == report.loads, f"{len(loads)} loads are recorded, each of them once"),
         (
             again == dict.fromkeys(lost.unrecorded, 2),
-            f"executed twice: {', '.join(again) or 'nothing'}; the kill left that written and not recorded",
+            f"executed twice: {', '.join(again) or 'nothing'}, in both attempts; the kill left that unrecorded",
         ),
         (
             report.rows_stored == report.rows_read - rejected,

@@ -1,6 +1,7 @@
 """What the demo shows: lines with the time of each fact and, on a terminal, a live bar below them."""
 
 from datetime import UTC, datetime, timedelta
+from textwrap import wrap
 
 from rich import progress as bars
 from rich.console import Console
@@ -10,6 +11,9 @@ from runtrue.clock import MICROSECOND
 from runtrue.lifecycle import TERMINAL, Status
 from runtrue.records import Event, Progress, RunRecord
 
+WIDTH_OFF_TERMINAL = 100
+WIDTH_MIN = 40
+_INDENT = " " * len("20:43:07.125  worker  ")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,7 +55,11 @@ class Screen:
 
     def fact(self, at: int, who: str, text: str) -> None:
         """Something that the database says, with the time that it says it happened at."""
-        self.console.print(Text.assemble(f"{clock_time(at)}  ", (f"{who:<7} ", "cyan"), text))
+        width = (self.console.width if self.console.is_terminal else WIDTH_OFF_TERMINAL) - len(_INDENT)
+        first, *others = wrap(text, max(width, WIDTH_MIN), break_long_words=False, break_on_hyphens=False) or [""]
+        self.console.print(Text.assemble(f"{clock_time(at)}  ", (f"{who:<7} ", "cyan"), first))
+        for line in others:
+            self.console.print(Text(f"{_INDENT}{line}"))
 
     def verdict(self, *, holds: bool, text: str) -> None:
         """One line of the account at the end."""
@@ -93,13 +101,18 @@ def event_text(event: Event) -> str:
     return f"#{event.seq:<3} {_happening(event)}"
 
 
+_LABELS = {"attempt": "run attempt"}
+_LEFT_OUT = frozenset({"hold_id", "pause_id", "losses"})
+
+
 def _happening(event: Event) -> str:
     told = dict(event.data)
     match event.type:
         case "step" if told["kind"] == "step":
             seconds = (event.at - int(str(told["started_at"]))) / MICROSECOND
             word = "failed for good" if told.get("failed") else "recorded"
-            return f"{word}: {told['name']}, attempt {told['attempt']}, {seconds:.2f} s"
+            tried = f", attempt {told['attempt']}" if told["attempt"] != 1 else ""
+            return f"{word}: {told['name']}{tried}, {seconds:.2f} s"
         case "attempt_failed":
             again = clock_time(int(str(told["next_at"])))
             return f"attempt {told['attempt']} of {told['name']} failed, the next at {again}"
@@ -109,8 +122,10 @@ def _happening(event: Event) -> str:
             texts = [
                 f"{name.removesuffix('_at')} at {clock_time(value)}"
                 if name.endswith("_at") and isinstance(value, int)
-                else f"{name} {value}"
+                else f"{_LABELS.get(name, name)} {value}"
                 for name, value in told.items()
-                if value not in (None, "")
+                # Shown is what tells the story: a time other than the event's own, and why a worker was lost.
+                if value not in (None, "", event.at) and (name != "cause" or event.type == "worker_lost")
+                if name not in _LEFT_OUT
             ]
             return event.type.replace("_", " ") + (f": {', '.join(texts)}" if texts else "")

@@ -40,7 +40,7 @@ class Stage:
     async def show_answer(self, outcome: Outcome) -> None:
         """A line with the answer to a command, made by the transaction that met it; before it that one's events."""
         await self.show_events(outcome.run_id)
-        met = "it is so" if outcome.done else "it is requested and comes at the next boundary"
+        met = "it is so" if outcome.done else "requested, for the next boundary"
         doing = f", still running {outcome.in_flight.step}" if outcome.in_flight else ""
         self.screen.fact(self.clock.now(), "answer", f"{met}: {outcome.status.value}{doing}")
 

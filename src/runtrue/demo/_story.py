@@ -135,7 +135,7 @@ async def _pause_and_resume(stage: Stage, run_id: str, pace: Pace) -> None:
     step = await stage.until_within_a_load(run_id, pace.pause_at)
     stage.screen.chapter(f"pause within step {step}")
     stage.deed("pause run A")
-    outcome = await stage.service.pause(run_id, reason="the demo shows a pause")
+    outcome = await stage.service.pause(run_id, reason="to show it")
     await stage.show_answer(outcome)
     await stage.show_row(run_id)
     await stage.until(run_id, lambda run: run.status is Status.PAUSED, "it is paused")
@@ -165,7 +165,7 @@ async def _cancel(stage: Stage, run_id: str, pace: Pace) -> None:
             break
     stage.screen.chapter(f"cancel within step {step}")
     stage.deed("cancel run B")
-    outcome = await stage.service.cancel(run_id, reason="the demo shows a cancel")
+    outcome = await stage.service.cancel(run_id, reason="to show it")
     await stage.show_answer(outcome)
     await stage.show_row(run_id)
     await stage.until(run_id, lambda run: run.status is Status.CANCELLED, "it is cancelled")
