@@ -106,7 +106,8 @@ class Worker:
             for execution in list(self._executions.values()):
                 execution.interrupt()
             await wait_for_event(self.clock, self._all_ended, INTERRUPT_GRACE_SECONDS)
-        await wait_for_event(self.clock, self._all_left, INTERRUPT_GRACE_SECONDS)
+        # The runs are settled; what is left of their code may come to its end.
+        await wait_for_event(self.clock, self._all_left, min(deadline_seconds, INTERRUPT_GRACE_SECONDS))
         await self._leave()
 
     def wake(self) -> None:
