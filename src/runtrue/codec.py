@@ -194,7 +194,9 @@ def decode_arguments(
         elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         else:
-            raise NotDecodable(f"{what}: argument {name} is missing; its parameters are {signature}")
+            unknown = ", ".join(other for other in recorded if other not in signature.parameters)
+            beside = f", and there is no parameter {unknown}" if unknown else ""
+            raise NotDecodable(f"{what}: argument {name} is missing{beside}; its parameters are {signature}")
         if parameter.kind is parameter.VAR_POSITIONAL:
             args.extend(value)
         elif parameter.kind is parameter.VAR_KEYWORD:

@@ -139,6 +139,7 @@ def test_an_input_given_by_name_alone_takes_the_defaults_when_it_is_read():
     ("body", "message"),
     [
         (b'{"order":{"id":"o"}}', "argument n is missing; its parameters are"),
+        (b'{"order":{"id":"o"},"m":1}', "argument n is missing, and there is no parameter m; its parameters are"),
         (b'{"n":1,"order":{"id":"o"},"gone":1}', "there is no parameter gone; its parameters are"),
         (b'{"n":"1","order":{"id":"o"}}', "argument n, cannot be read as int: Expected `int`, got `str`"),
         (b'{"n":1,"order":{"id":"o","due":1}}', "argument order, cannot be read as .*Order: .*due"),
