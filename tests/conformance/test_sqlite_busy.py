@@ -32,8 +32,8 @@ def somebody_writes(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def somebody_has_the_turn(path: Path) -> Iterator[None]:
-    with Path(f"{path}.turn").open() as turn:
+def somebody_writes_in_turn(path: Path) -> Iterator[None]:
+    with Path(f"{path}.turn").open() as turn, somebody_writes(path):
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
 
@@ -46,7 +46,7 @@ async def taken_up(stage: Stage) -> None:
     await until(jobs.empty, "the writer takes the work up")
 
 
-OBSTACLES = [somebody_writes, somebody_has_the_turn]
+OBSTACLES = [somebody_writes, somebody_writes_in_turn]
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)

@@ -1,7 +1,9 @@
 """Connections to the file, and what the database's errors mean to us."""
 
+import os
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 from runtrue.errors import StoreBusy, StoreError, StoreUnusable
 
@@ -32,7 +34,7 @@ def connect_writer(path: Path | None) -> sqlite3.Connection:
 
     It never waits by itself: the one statement that may have to, BEGIN IMMEDIATE, brings its own bound.
     """
-    connection = _connect(path, busy_seconds=BUSY_SECONDS)
+    connection = _connect(path, BUSY_SECONDS)
     try:
         _prepare_to_write(connection, path)
     except BaseException:
@@ -62,17 +64,31 @@ def connect_reader(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Co
     return connection
 
 
+def make_file(path: Path) -> None:
+    """Make an empty database where there is none. The only way to one: no connection makes a file by being opened."""
+    sqlite3.connect(_uri(path, "rwc"), uri=True).close()
+
+
 def _connect(path: Path | None, busy_seconds: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        ":memory:" if path is None else path,
+        ":memory:" if path is None else _uri(path, "rw"),
+        uri=path is not None,
         timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_STATEMENTS_CACHED,
     )
-    # RETURNING keeps its rows in a table for a moment. In a temporary file each such statement takes 60 µs more.
-    connection.execute("PRAGMA temp_store = MEMORY")
+    try:
+        # RETURNING keeps its rows in a table for a moment. In a temporary file each such statement takes 60 µs more.
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file://{quote(os.fsencode(path))}?mode={mode}"
 
 
 def is_busy(error: sqlite3.Error) -> bool:

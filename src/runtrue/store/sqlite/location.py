@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from runtrue.errors import ConfigurationError, StoreUnusable
+from runtrue.store.sqlite.connection import make_file
 
 SQLITE_VERSION_MIN = (3, 35, 0)
 """The first version with UPDATE … RETURNING."""
@@ -30,12 +31,31 @@ def parse_url(url: str) -> Path | None:
         raise ConfigurationError(f"{url} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
     if "\0" in path:
         raise ConfigurationError(f"{url!a} holds the character NUL, which no file name may hold")
-    # Resolved, so that all who come by different links queue at the same turnstile.
-    return Path(path).expanduser().resolve()
+    try:
+        # Resolved, so that all who come by different links queue at the same turnstile.
+        return Path(path).expanduser().resolve()
+    except RuntimeError:
+        if path.startswith("~"):
+            user = path.split("/", 1)[0]
+            raise ConfigurationError(
+                f"there is no user whose home {user} could be; for a file of that name write ./{path}"
+            ) from None
+        raise ConfigurationError(f"{path} is a link that leads back to itself; name the file") from None
 
 
-def refuse_unusable(path: Path | None, *, create: bool) -> None:
-    """Raise StoreUnusable, with what to do, where no database can be kept at `path`."""
+def prepare(path: Path | None, *, create: bool) -> None:
+    """See to it that there is a file at `path`, made if it may be. Raises StoreUnusable, with what to do."""
+    try:
+        _refuse_unusable(path, create=create)
+        if path is not None and not path.exists():
+            make_file(path)
+    except OSError as error:
+        raise StoreUnusable(f"{path} cannot be looked at: {error.strerror}; name another file") from None
+    except sqlite3.Error as error:
+        raise StoreUnusable(f"{path} cannot be made: {error}; name another file") from None
+
+
+def _refuse_unusable(path: Path | None, *, create: bool) -> None:
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         needed = ".".join(map(str, SQLITE_VERSION_MIN))
         raise StoreUnusable(f"this Python brings SQLite {sqlite3.sqlite_version}; runtrue needs {needed} or later")

@@ -47,7 +47,8 @@ from runtrue.store.sqlite import (
     sweeping,
     workers,
 )
-from runtrue.store.sqlite.location import parse_url, refuse_unusable
+from runtrue.store.sqlite.location import parse_url, prepare
+from runtrue.store.sqlite.place import Place
 from runtrue.store.sqlite.readers import Readers
 from runtrue.store.sqlite.watching import Watcher
 from runtrue.store.sqlite.writer import Writer
@@ -63,8 +64,9 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._watcher = Watcher(path, clock)
-        self._writer = Writer(path, self._watcher.notify)
-        self._readers = None if path is None else Readers(path)
+        place = Place(path)
+        self._writer = Writer(path, place, self._watcher.notify)
+        self._readers = None if path is None else Readers(path, place)
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock, create: bool = True) -> Self:
@@ -74,7 +76,7 @@ class SqliteStore:
         else writes to the file all the time.
         """
         path = parse_url(url)
-        await asyncio.get_running_loop().run_in_executor(None, partial(refuse_unusable, path, create=create))
+        await asyncio.get_running_loop().run_in_executor(None, partial(prepare, path, create=create))
         store = cls(path, clock)
         try:
             await store.migrate()

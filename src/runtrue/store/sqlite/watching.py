@@ -28,10 +28,9 @@ class Watcher:
         self._subscribers[number] = callback
         if self._path is not None and self._glancing is None:
             # The first look is taken here: a commit that comes right after this call must make a difference.
-            connection = connect_reader(self._path, busy_seconds=0)
-            glance = self._glance(connection, _data_version(connection))
-            self._glancing = asyncio.get_running_loop().create_task(glance)
-            self._glancing.add_done_callback(lambda _: connection.close())
+            glance = _Glance(self._path)
+            self._glancing = asyncio.get_running_loop().create_task(self._look_on(glance))
+            self._glancing.add_done_callback(lambda _: glance.close())
 
         def unsubscribe() -> None:
             self._subscribers.pop(number, None)
@@ -58,21 +57,33 @@ class Watcher:
             self._glancing.cancel()
             self._glancing = None
 
-    async def _glance(self, connection: sqlite3.Connection, seen: int | None) -> None:
+    async def _look_on(self, glance: "_Glance") -> None:
         while True:
             await self._clock.sleep(_GLANCE_SECONDS)
-            version = _data_version(connection)
-            if version is not None and version != seen:
-                seen = version
+            if glance.differs():
                 self.notify()
 
 
-def _data_version(connection: sqlite3.Connection) -> int | None:
-    """A number that differs once another connection has committed; it is read from a page of shared memory.
+class _Glance:
+    """Sees that the file was changed, by a number in a page of shared memory. A hint, so it never raises."""
 
-    None where the file could not be looked at just now: a hint that is late is not worth an error.
-    """
-    try:
-        return int(connection.execute("PRAGMA data_version").fetchone()[0])
-    except sqlite3.Error:
-        return None
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._seen: int | None = None
+        self.differs()
+
+    def differs(self) -> bool:
+        """True if another connection has committed since the last look; False also where no look was possible."""
+        try:
+            if self._connection is None:
+                self._connection = connect_reader(self._path, busy_seconds=0)
+            version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            return False
+        differs, self._seen = version != self._seen, version
+        return differs
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

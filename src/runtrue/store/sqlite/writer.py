@@ -2,8 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import fcntl
-import os
 import queue
 import sqlite3
 import threading
@@ -11,43 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnusable
-from runtrue.store.sqlite.connection import BUSY_SECONDS, OWN_ERRORS, connect_writer, is_busy, translate
+from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError
+from runtrue.store.sqlite.connection import BUSY_SECONDS, OWN_ERRORS, connect_writer, is_busy
+from runtrue.store.sqlite.place import Place
+from runtrue.store.sqlite.turnstile import Turnstile
 
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], Result]
 
 _COMMIT_SECONDS_MAX = 10.0
 """How long a foreign thread waits for an answer once its work is part of a running transaction."""
-
-
-class Turnstile:
-    """A file lock in front of the database, taken for each transaction.
-
-    SQLite lets waiting writers poll, and under load some of them never come through. The kernel queues those who wait
-    for a file lock, so that many processes share one file evenly.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._descriptor = -1
-        if path is not None:
-            try:
-                self._descriptor = os.open(f"{path}.turn", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            except OSError as error:
-                raise StoreUnusable(f"the lock file {path}.turn cannot be opened: {error.strerror}") from error
-
-    def __enter__(self) -> None:
-        if self._descriptor >= 0:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+_BEGIN_MILLISECONDS = 100
+"""So often a writer that waits for another one looks whether anybody still waits for it."""
 
 
 class _Job:
@@ -86,14 +59,15 @@ class _Job:
 class Writer:
     """Owns the writing connection. `changed` is called on the event loop after commits with work that was not quiet."""
 
-    def __init__(self, path: Path | None, changed: Callable[[], None]) -> None:
+    def __init__(self, path: Path | None, place: Place, changed: Callable[[], None]) -> None:
         self._path = path
+        self._place = place
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._turn = Turnstile(path)
+        self._connection: sqlite3.Connection | None = None
         self._closed = False
-        self._queueing = False
         self.one_by_one = False
         """Read by work in the writer's thread: a failure costs this work alone, and need not be raised to be undone."""
         self._thread = threading.Thread(target=self._serve, name="runtrue-writer", daemon=True)
@@ -155,53 +129,60 @@ class Writer:
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join, BUSY_SECONDS)
-        # Who holds the turnstile may keep the thread in the queue for ever. By now nobody waits for anything that is
-        # still queued, and the thread is a daemon that ends when its turn comes.
-        if not self._queueing:
-            await self._loop.run_in_executor(None, self._thread.join, _COMMIT_SECONDS_MAX)
+        # A commit may hang in the disk for longer; then the thread is left behind, a daemon.
+        await self._loop.run_in_executor(None, self._thread.join, _COMMIT_SECONDS_MAX)
 
     # ---------------------------------------------------------------- the thread
     def _serve(self) -> None:
-        connection: sqlite3.Connection | None = None
         while (job := self._jobs.get()) is not None:
-            self._queueing = True
+            if job.settled.locked():
+                continue
             with self._turn:
-                self._queueing = False
                 try:
-                    connection = connection or connect_writer(self._path)
+                    connection = self._connect()
                 except sqlite3.Error as error:
-                    self._fail(job, translate(error, self._path))
+                    self._fail(job, self._place.translate(error))
                     continue
-                except StoreError as error:
+                except Exception as error:  # Whatever it is, the caller gets it and the thread goes on for all others.
                     self._fail(job, error)
                     continue
-                if job.outside:
-                    jobs = self._carry_out_alone(connection, job)
-                    changed = False
-                else:
-                    before = connection.total_changes
-                    jobs = self._transaction(connection, job)
-                    changed = connection.total_changes != before and any(not job.quiet for job in jobs)
+                before = connection.total_changes
+                jobs = self._carry_out_alone(connection, job) if job.outside else self._transaction(connection, job)
+                changed = connection.total_changes != before and any(not job.quiet for job in jobs)
             self._deliver(jobs, changed)
-        if connection is not None:
-            connection.close()
+        self._place.leave()
+        if self._connection is not None:
+            self._place.close(self._connection)
         self._turn.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        """The connection, to a file that stands where it was opened."""
+        self._place.check()
+        if self._connection is None:
+            connection = connect_writer(self._path)
+            try:
+                self._place.enter(connection)
+            except BaseException:
+                self._place.close(connection)
+                raise
+            self._connection = connection
+        return self._connection
 
     def _transaction(self, connection: sqlite3.Connection, first: _Job) -> list[_Job]:
         """One transaction with `first` and all that is waiting. Returns the jobs that were settled by it."""
         try:
-            while not self._begin(connection):
+            while not self._begin(connection, first):
                 if first.settled.locked():
                     return []
         except sqlite3.Error as error:
-            first.error = translate(error, self._path)
+            first.error = self._place.translate(error)
             return [first] if first.take() else []
         jobs = [job for job in (first, *self._waiting()) if job.take()]
         failure = self._carry_out(connection, jobs)
         if failure is not None:
+            # What one of them was refused may have been for what another one did, and that is undone.
             for job in jobs:
-                job.error = job.error or failure
+                job.error = failure
         return jobs
 
     def _carry_out(self, connection: sqlite3.Connection, jobs: list[_Job]) -> StoreError | None:
@@ -214,7 +195,7 @@ class Writer:
                 self._carry_out_one_by_one(connection, jobs)
         except sqlite3.Error as error:
             self._roll_back(connection)
-            return translate(error, self._path)
+            return self._place.translate(error)
         return self._commit(connection)
 
     def _waiting(self) -> list[_Job]:
@@ -228,15 +209,22 @@ class Writer:
             jobs.append(job)
         return jobs
 
-    def _begin(self, connection: sqlite3.Connection) -> bool:
-        """Begin, at once or within BUSY_SECONDS. False if somebody else writes all that time."""
+    def _begin(self, connection: sqlite3.Connection, first: _Job | None = None) -> bool:
+        """Begin, at once or within BUSY_SECONDS. False if somebody else writes all that time, or `first` is settled."""
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")  # It could not be when it failed.
         if _begin_immediate(connection):
             return True
-        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        connection.execute(f"PRAGMA busy_timeout = {_BEGIN_MILLISECONDS}")
         try:
-            return _begin_immediate(connection)
+            for _ in range(0, int(BUSY_SECONDS * 1000), _BEGIN_MILLISECONDS):
+                if _begin_immediate(connection):
+                    return True
+                if first is not None and first.settled.locked():
+                    return False
         finally:
             connection.execute("PRAGMA busy_timeout = 0")
+        return False
 
     def _carry_out_together(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
         """Do all jobs as if none could fail. False as soon as one does: then nothing of this pass may be kept.
@@ -278,7 +266,7 @@ class Writer:
         try:
             job.result = job.work(connection)
         except sqlite3.Error as error:
-            job.error = translate(error, self._path)
+            job.error = self._place.translate(error)
         return [job]
 
     def _commit(self, connection: sqlite3.Connection) -> StoreError | None:
@@ -286,12 +274,14 @@ class Writer:
             return None
         try:
             connection.execute("COMMIT")
-            return None
         except sqlite3.Error as error:
             # Only a transaction that is still open is known not to be committed.
             if connection.in_transaction and self._roll_back(connection):
-                return translate(error, self._path)
+                return self._place.translate(error)
             return OutcomeUnknown(f"{self._path}: the commit failed ({error}); whether it holds is not known")
+        if self._place.lost():
+            return OutcomeUnknown(f"{self._path} was lost during the commit; whether it holds is not known")
+        return None
 
     def _roll_back(self, connection: sqlite3.Connection) -> bool:
         """Roll back what is open. True if the database did so. Some errors have done it already."""
@@ -303,7 +293,7 @@ class Writer:
             return False
         return True
 
-    def _fail(self, job: _Job, error: StoreError) -> None:
+    def _fail(self, job: _Job, error: Exception) -> None:
         if job.take():
             job.error = error
             self._deliver([job], False)
