@@ -186,6 +186,7 @@ class Client:
         self._service: Service | None = None
         self._watcher: RunWatcher | None = None
         self._process_id = 0
+        self._opening = False
         self.clock: Clock = SystemClock()
 
     # ------------------------------------------------------------ life
@@ -206,10 +207,14 @@ class Client:
 
     async def open(self) -> Self:
         """Open the database, bringing its schema up to date. Raises StoreUnusable."""
-        if self._store is not None:
+        if self._store is not None or self._opening:
             raise ConfigurationError(f"this {type(self).__name__} is open already; close it first")
+        self._opening = True
+        try:
+            self._store = await open_store(self.database.value, clock=self.clock, create=self._create)
+        finally:
+            self._opening = False
         self._process_id = os.getpid()
-        self._store = await open_store(self.database.value, clock=self.clock, create=self._create)
         self._service = Service(self._store, self.clock, self._actor)
         self._watcher = RunWatcher(self._store, self.clock)
         return self

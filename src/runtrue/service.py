@@ -2,10 +2,11 @@
 
 import getpass
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runtrue.clock import MICROSECOND, Clock
-from runtrue.errors import Conflict, NotFound, Refused
+from runtrue.codec import clean_text
+from runtrue.errors import ConfigurationError, Conflict, NotFound, Refused
 from runtrue.ids import check_id, new_request_id, new_run_id
 from runtrue.lifecycle import (
     CLOSED_BY_ANSWER,
@@ -34,6 +35,9 @@ COMMAND_PATIENCE = 1_800_000
 """Microseconds after which a command that the database has not begun does nothing any more."""
 
 DEFAULT_VERSION = "1"
+
+WORDS_CHARACTERS_MAX = 2_000
+"""Longer reasons and names of actors are cut: they stand beside the hot columns and in every event."""
 
 EVENTS_LOOKED_BACK = 50
 """How many of a run's newest events tell whether the step last reported as running has ended."""
@@ -135,7 +139,7 @@ class Service:
             priority=options.priority,
             idempotency_key=options.idempotency_key,
             tags=dict(options.tags),
-            actor=self.actor,
+            actor=_text_of("the actor", self.actor),
         )
 
     async def served_version(self, workflow: str) -> str:
@@ -150,7 +154,7 @@ class Service:
     # ------------------------------------------------------------ queries
     async def get(self, run_id: str, *, payloads: bool = True) -> RunRecord:
         """The run as its row is now. Raises NotFound."""
-        run = await self.store.get(run_id, payloads=payloads)
+        run = await self.store.get(run_id, payloads=payloads) if _can_be_id(run_id) else None
         if run is None:
             raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
         return run
@@ -167,6 +171,11 @@ class Service:
     ) -> Page:
         """Runs that match all that is given, newest first, at most `limit` (1 to 1,000)."""
         limit = max(1, min(limit, 1_000))
+        looked_for = [] if workflow is None else [workflow]
+        for key, value in (tags or {}).items():
+            looked_for += [key, value]
+        for text in looked_for:
+            check_id("what is looked for", text)
         where = RunFilter(tuple(statuses), workflow, dict(tags or {}), since)
         runs = await self.store.list_runs(where, limit + 1, cursor)
         more = len(runs) > limit
@@ -251,8 +260,14 @@ class Service:
         return await self._command(run_id, Command.CANCEL, reason=reason, actor=actor, request_id=request_id)
 
     async def terminate(self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "") -> Outcome:
-        """End a run as cancelled now. Its worker is fenced out; what it still sends is discarded."""
-        return await self._command(run_id, Command.TERMINATE, reason=reason, actor=actor, request_id=request_id)
+        """End a run as cancelled now. Its worker is fenced out; what it still sends is discarded.
+
+        `in_flight` of the outcome is the step that may still run to its end.
+        """
+        before = await self.store.get(run_id, payloads=False) if _can_be_id(run_id) else None
+        told = await self.in_flight(before) if before is not None else None
+        outcome = await self._command(run_id, Command.TERMINATE, reason=reason, actor=actor, request_id=request_id)
+        return replace(outcome, in_flight=told) if outcome.changed and not outcome.repeated else outcome
 
     async def answer(
         self, run_id: str, hold_id: str, value: str, *, reason: str = "", actor: str = "", request_id: str = ""
@@ -280,13 +295,15 @@ class Service:
         hold_id: str | None = None,
         value: str = "",
     ) -> Outcome:
+        if not _can_be_id(run_id):
+            raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
         request = CommandRequest(
             run_id=run_id,
             verb=verb,
             request_id=check_id("the request id", request_id) if request_id else new_request_id(),
             not_after=self.clock.now() + COMMAND_PATIENCE,
-            actor=actor or self.actor,
-            reason=reason,
+            actor=_text_of("the actor", actor or self.actor),
+            reason=_text_of("the reason", reason),
             pause_id=pause_id,
             hold_id=hold_id,
             value=value,
@@ -324,6 +341,21 @@ class Service:
             pause_id=reply.pause_id,
             repeated=reply.repeated,
         )
+
+
+def _can_be_id(text: object) -> bool:
+    try:
+        check_id("the run id", text)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _text_of(what: str, text: object) -> str:
+    """Words of a person, as they can stand in a row: bounded, without NUL and lone surrogates."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{what} must be text, not {type(text).__name__}")
+    return clean_text(text, WORDS_CHARACTERS_MAX)
 
 
 def actions_for(status: Status, open_holds: Sequence[Hold]) -> tuple[str, ...]:
