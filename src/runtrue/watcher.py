@@ -1,13 +1,15 @@
 """Waiting for a run to reach a status. The row is the truth; every hint only shortens the wait."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable, Sequence
 
 from runtrue.clock import Clock, wait_for_event
-from runtrue.errors import ConfigurationError, NotFound, StoreError
+from runtrue.errors import ConfigurationError, NotFound, RuntrueError, StoreError, StoreUnusable
 from runtrue.lifecycle import TERMINAL, Status
 from runtrue.store.protocol import Store
+
+logger = logging.getLogger("runtrue.watcher")
 
 POLL_SECONDS = 1.0
 """The longest time between two looks, should every hint be lost."""
@@ -28,7 +30,7 @@ class RunWatcher:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def wait(self, run_id: str, wanted: frozenset[Status]) -> Status:
-        """Return the run's status once it is among `wanted` or terminal. Raises NotFound."""
+        """Return the run's status once it is among `wanted` or terminal. Raises NotFound, StoreUnusable."""
         found = await self._store.statuses([run_id])
         if run_id not in found:
             raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
@@ -65,11 +67,13 @@ class RunWatcher:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._give_up(lambda run_id: ConfigurationError(f"closed while it waited for run {run_id}; the run goes on"))
+
+    def _give_up(self, why: Callable[[str], RuntrueError]) -> None:
         for run_id, entries in self._waiting.items():
             for _, future in entries:
                 if not future.done():
-                    closed = ConfigurationError(f"closed while it waited for run {run_id}; the run goes on")
-                    future.set_exception(closed)
+                    future.set_exception(why(run_id))
 
     def _watch(self) -> None:
         if self._task is None or self._task.done():
@@ -81,9 +85,15 @@ class RunWatcher:
             while self._waiting:
                 self._hint.clear()
                 begun = self._clock.steady()
-                # A look that fails is made up for by the next one; the callers have their own timeouts.
-                with contextlib.suppress(StoreError):
+                try:
                     await self._look(list(self._waiting))
+                except StoreUnusable as trouble:
+                    text = str(trouble)
+                    self._give_up(lambda _, text=text: StoreUnusable(text))
+                except StoreError:
+                    pass  # made up for by the next look; the callers have their own timeouts
+                except Exception:  # the callers would wait for ever if nobody looked on for them
+                    logger.exception("runs that are waited for could not be looked at; the next look may do")
                 # Many waiting runs make a look dear: it may take a quarter of the time, not more.
                 await self._clock.sleep(max(LOOK_APART_SECONDS, 3 * (self._clock.steady() - begun)))
                 await wait_for_event(self._clock, self._hint, POLL_SECONDS)
