@@ -51,6 +51,32 @@ async def test_a_request_id_used_for_another_verb_is_a_conflict(stage: Stage):
     assert await stage.everything() == before
 
 
+@pytest.mark.parametrize("other", [{"hold_id": None}, {"hold_id": "h-0"}, {"value": "fail"}])
+async def test_a_request_id_used_for_another_answer_is_a_conflict(stage: Stage, other: dict[str, str | None]):
+    await stage.held(HoldKind.KEEPS_LOSING_ITS_WORKER)
+    (hold,) = await stage.store.holds("r")
+    asked = {"request_id": "mine", "hold_id": hold.id, "value": "retry"}
+    await stage.verb(Command.ANSWER, **asked)
+    before = await stage.everything()
+    reply = await stage.verb(Command.ANSWER, **(asked | other))
+    assert (reply.request_conflict, reply.answer, reply.repeated) == (True, Answer.REFUSED, False)
+    assert reply.refusal == "request id mine was used before for answer with other arguments; use a new id for answer"
+    assert (await stage.verb(Command.ANSWER, **asked, reason="another one")).repeated, "a reason may differ"
+    assert await stage.everything() == before
+
+
+@pytest.mark.parametrize("pauses", [("first", None), (None, "first"), ("first", "p-0")])
+async def test_a_request_id_used_for_another_pause_is_a_conflict(stage: Stage, pauses: tuple[str | None, str | None]):
+    await stage.start()
+    first = (await stage.verb(Command.PAUSE)).pause_id
+    named, other = (first if name == "first" else name for name in pauses)
+    assert (await stage.verb(Command.RESUME, request_id="mine", pause_id=named)).changed
+    await stage.verb(Command.PAUSE)
+    assert (await stage.verb(Command.RESUME, request_id="mine", pause_id=other)).request_conflict
+    assert (await stage.run()).status is Status.PAUSED
+    assert (await stage.verb(Command.RESUME, request_id="mine", pause_id=named)).repeated
+
+
 async def test_two_runs_may_have_the_same_request_id(stage: Stage):
     await stage.start("a")
     await stage.start("b")

@@ -81,7 +81,7 @@ class CommandReply:
     `found` is False where there is no such run. `changed` is False where the wish was fulfilled already.
     `status` is the run's status after the command. `open_holds` are those still open. `still_held` is True where a
     resume or answer closed a hold and another one keeps the run paused. `repeated` marks a stored reply.
-    `refusal` is the sentence for a refused caller. `request_conflict` marks a request id used before for another verb.
+    `refusal` is the sentence for a refused caller. `request_conflict` marks a request id used before for another wish.
     """
 
     found: bool

@@ -40,19 +40,30 @@ def carry_out(connection: Connection, request: CommandRequest, now: int) -> Comm
     key = {"run_id": request.run_id, "request_id": request.request_id}
     stored = connection.execute(SQL["stored_reply"], key).fetchone()
     if stored is not None:
-        return _repeat(connection, request, verb=stored[0], reply=stored[1])
+        return _repeat(connection, request, *stored)
     reply = _VERBS[request.verb](connection, request, now)
     if reply.found:
         outcome = {"now": now, "answer": reply.answer, "status": reply.status}
-        given = {"verb": request.verb, "actor": request.actor, "reason": request.reason}
+        wish = {"verb": request.verb, "pause_id": request.pause_id, "hold_id": request.hold_id, "value": request.value}
+        given = {**wish, "actor": request.actor, "reason": request.reason}
         text = msgspec.json.encode(reply).decode()
         connection.execute(SQL["store_reply"], {**key, **given, **outcome, "reply": text})
     return reply
 
 
-def _repeat(connection: Connection, request: CommandRequest, verb: str, reply: str) -> CommandReply:
-    if verb != request.verb:
-        text = f"request id {request.request_id} was used before for {verb}; use a new id for {request.verb}"
+def _repeat(
+    connection: Connection,
+    request: CommandRequest,
+    verb: str,
+    pause_id: str | None,
+    hold_id: str | None,
+    value: str,
+    reply: str,
+) -> CommandReply:
+    """The stored reply to the same wish; who wishes for it, and the reason, may differ."""
+    if (verb, pause_id, hold_id, value) != (request.verb, request.pause_id, request.hold_id, request.value):
+        before = verb if verb != request.verb else f"{verb} with other arguments"
+        text = f"request id {request.request_id} was used before for {before}; use a new id for {request.verb}"
         return dataclasses.replace(_refused(connection, request, text), request_conflict=True)
     stored = msgspec.json.decode(reply, type=CommandReply)
     return dataclasses.replace(stored, repeated=True, open_holds=tuple(stored.open_holds))

@@ -1,9 +1,10 @@
 -- name: stored_reply
-SELECT verb, reply FROM runtrue_commands WHERE run_id = :run_id AND request_id = :request_id
+SELECT verb, pause_id, hold_id, value, reply FROM runtrue_commands WHERE run_id = :run_id AND request_id = :request_id
 
 -- name: store_reply
-INSERT INTO runtrue_commands (run_id, request_id, verb, actor, reason, at, answer, status, reply)
-VALUES (:run_id, :request_id, :verb, :actor, :reason, :now, :answer, :status, :reply)
+INSERT INTO runtrue_commands (run_id, request_id, verb, pause_id, hold_id, value, actor, reason, at, answer, status,
+    reply)
+VALUES (:run_id, :request_id, :verb, :pause_id, :hold_id, :value, :actor, :reason, :now, :answer, :status, :reply)
 
 -- name: run
 SELECT status, worker_id, request_verb, request_by, request_at, request_reason FROM runtrue_runs WHERE id = :run_id

@@ -134,11 +134,15 @@ CREATE TABLE runtrue_pauses (
 CREATE INDEX runtrue_pauses_run ON runtrue_pauses (run_id, paused_at);
 CREATE UNIQUE INDEX runtrue_pauses_active ON runtrue_pauses (run_id) WHERE ended_at IS NULL;
 
--- Every command as it was given and met, refused ones too. `reply` is what a repeat of the request id is told.
+-- Every command as it was given and met, refused ones too. `reply` is what a repeat of the request id is told, if it is
+-- for the same: verb, pause_id, hold_id and value.
 CREATE TABLE runtrue_commands (
     run_id TEXT NOT NULL,
     request_id TEXT NOT NULL,
     verb TEXT NOT NULL,
+    pause_id TEXT,
+    hold_id TEXT,
+    value TEXT NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     at INTEGER NOT NULL,
