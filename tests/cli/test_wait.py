@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Runtrue
+from tests.cli.making import make, with_store
 
+from runtrue.cli.waiting import Reasons
+from runtrue.clock import SystemClock
 from runtrue.lifecycle import Status
+from runtrue.service import Service
+from runtrue.store import Store
 
 ARun = Callable[[Status], str]
 S = Status
@@ -92,3 +97,39 @@ def test_a_verb_that_waits_and_gives_up_says_that_the_request_stands(runtrue: Ru
 def test_a_verb_that_is_done_at_once_has_nothing_to_wait_for(runtrue: Runtrue, a_run: ARun, verb: str) -> None:
     told = runtrue("run", verb, a_run(S.PENDING), "--wait")
     assert (told.code, told.err) == (0, "")
+
+
+# ---------------------------------------------------------------- why it stands still
+class Watch(SystemClock):
+    """A clock whose hands can be put forward."""
+
+    forward_seconds = 0.0
+
+    def steady(self) -> float:
+        return super().steady() + self.forward_seconds
+
+
+def test_a_reason_is_told_once_it_has_lasted_for_a_second_and_again_only_when_it_is_another(
+    database: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    watch = Watch()
+
+    async def told_by_looks(store: Store) -> list[str]:
+        await make(store, "order-1", S.PENDING)
+        service = Service(store, watch)
+        reasons = Reasons(service)
+        told: list[str] = []
+        for seconds in (0.0, 0.5, 0.6, 5.0, 5.0):
+            watch.forward_seconds += seconds
+            await reasons.look(await service.get("order-1"))
+            told.append(capfd.readouterr().err)
+        await service.pause("order-1", actor="otto")
+        for _ in range(2):
+            watch.forward_seconds += 5.0
+            await reasons.look(await service.get("order-1"))
+            told.append(capfd.readouterr().err)
+        return told
+
+    pending = "pending: no worker serves fulfil@1: none is alive\n"
+    paused = "paused: paused by otto; `resume` lets it go on\n"
+    assert with_store(database, told_by_looks) == ["", "", pending, "", "", "", paused]

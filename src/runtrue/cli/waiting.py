@@ -52,7 +52,7 @@ async def wait_until(
     The row of a run that has ended comes with its payloads. A reason not to be there yet that lasts for a second is
     told on stderr, once.
     """
-    reasons = _Reasons(service)
+    reasons = Reasons(service)
     async with aclosing(rows(service, run_id, timeout_seconds=timeout_seconds)) as changes:
         run = await anext(changes)
         while not reached(run.status) and run.status not in TERMINAL:
@@ -65,7 +65,7 @@ async def wait_until(
     return await service.get(run_id) if run.status in TERMINAL else run
 
 
-class _Reasons:
+class Reasons:
     """Tells whoever waits why the run is where it is, when the reason is still the same after a second."""
 
     def __init__(self, service: Service) -> None:
