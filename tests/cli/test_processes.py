@@ -129,12 +129,21 @@ def test_a_run_that_ends_before_it_pauses_is_a_conflict_for_who_waits(
     assert ("not paused as asked" in err) == (code == 4)
 
 
-def test_terminate_ends_a_run_in_the_middle_of_a_step(runtrue: Runtrue, worker: object, gate: Gate) -> None:
+def test_terminate_ends_a_run_in_the_middle_of_a_step(
+    runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate
+) -> None:
     run_id = start(runtrue, "through")
     step = gate.arrival("first")
-    told = runtrue("run", "terminate", run_id)
+    watch = spawn("run", "watch", run_id)
+    assert watch.stdout is not None
+    while "step first is running" not in watch.stdout.readline():
+        pass
+    told = runtrue("run", "terminate", run_id, "--reason", "wrong order")
     assert told.code == 0
-    assert told.out == f"terminated: run {run_id} is cancelled; whatever its worker still sends is discarded\n"
+    assert told.out.startswith(f"terminated: run {run_id} is cancelled; step first (attempt 1, ")
+    assert told.out.endswith(" s) was running and may still run to its end, its result is discarded\n")
+    code, out, _ = ended(watch)
+    assert (code, out.endswith(": wrong order\n")) == (6, True)
     step.let_pass()
     assert runtrue("run", "wait", run_id).code == 6
     assert runtrue("run", "steps", run_id, "-o", "json").json == []
