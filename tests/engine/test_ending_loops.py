@@ -1,6 +1,7 @@
 """A program that ends its event loop under the worker is a crash: nothing is lost, and no run fails for it."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -117,10 +118,8 @@ async def test_code_that_swallows_everything_in_a_loop_holds_neither_slot_nor_lo
     async def endless() -> None:
         while True:
             rounds.append(1)
-            try:
+            with contextlib.suppress(BaseException):
                 await poll()
-            except BaseException:
-                pass
 
     @rt.workflow
     async def other() -> str:
@@ -177,7 +176,7 @@ async def test_an_execution_that_begins_before_its_maker_holds_the_task_knows_it
 
     loop = asyncio.get_running_loop()
     if hasattr(asyncio, "eager_task_factory"):
-        loop.set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
+        loop.set_task_factory(asyncio.eager_task_factory)  # pyright: ignore[reportAttributeAccessIssue]
     try:
         async with opened(database, flow) as app:
             assert await finished(await app.start(flow)) == 1
