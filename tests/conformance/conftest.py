@@ -1,10 +1,12 @@
 """One suite for every store: what a store must do is asked of each of them in the same words."""
 
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.conformance.faulty import FaultyConnection
 from tests.conformance.stage import Stage
 from tests.support.manual_clock import ManualClock
 
@@ -71,6 +73,23 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def file_stage(path: Path, clock: ManualClock) -> AsyncIterator[Stage]:
     """A stage on a SQLite file at `path`, for tests that lay hands on the file."""
+    store = await open_store(f"sqlite:///{path}", clock=clock)
+    yield Stage(store, clock)
+    await store.close()
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FaultyConnection]]:
+    """Every connection that is opened meanwhile can be told to fail."""
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=FaultyConnection, **kwargs))
+    yield FaultyConnection
+    FaultyConnection.fault = None
+
+
+@pytest.fixture
+async def faulty_stage(faulty: type[FaultyConnection], path: Path, clock: ManualClock) -> AsyncIterator[Stage]:
+    """As `file_stage`, on connections that can be told to fail."""
     store = await open_store(f"sqlite:///{path}", clock=clock)
     yield Stage(store, clock)
     await store.close()

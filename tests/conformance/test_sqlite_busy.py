@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.conformance.faulty import FaultyConnection, error
 from tests.conformance.hands import hands_on
 from tests.conformance.stage import INPUT, LEASE, RESULT, Stage, step
 from tests.support.manual_clock import ManualClock
@@ -110,6 +111,19 @@ async def test_opening_a_busy_database_that_lacks_the_schema_is_refused_in_time(
         await open_store(f"sqlite:///{bare}", clock=ManualClock())
 
 
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+async def test_a_store_whose_caller_was_told_busy_is_closed_without_waiting_again(
+    file_stage: Stage, path: Path, obstacle: Callable[[Path], Iterator[None]]
+):
+    await file_stage.start()
+    with obstacle(path):  # type: ignore[attr-defined]
+        with pytest.raises(StoreBusy):
+            await file_stage.verb(Command.CANCEL)
+        told = CLOCK.steady()
+        await file_stage.store.close()
+        assert CLOCK.steady() - told < writer.BUSY_SECONDS / 2
+
+
 async def test_a_caller_who_gives_up_takes_the_work_back(file_stage: Stage, path: Path):
     await file_stage.start()
     with somebody_writes(path):
@@ -136,34 +150,6 @@ async def test_a_job_that_fails_costs_those_beside_it_nothing(file_stage: Stage)
 
 
 # ---------------------------------------------------------------- faults
-class FaultyConnection(sqlite3.Connection):
-    """Fails when it is told to: `fault` maps a statement's first word to what happens in its stead."""
-
-    fault: tuple[str, Callable[[sqlite3.Connection, str], object]] | None = None
-
-    def execute(self, sql: str, parameters: object = (), /) -> sqlite3.Cursor:  # type: ignore[override]
-        if self.fault is not None and sql.startswith(self.fault[0]):
-            happens = self.fault[1]
-            FaultyConnection.fault = None
-            happens(self, sql)
-        return super().execute(sql, parameters)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FaultyConnection]]:
-    """Every connection that is opened meanwhile can be told to fail."""
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=FaultyConnection, **kwargs))
-    yield FaultyConnection
-    FaultyConnection.fault = None
-
-
-def error(text: str, name: str) -> sqlite3.OperationalError:
-    made = sqlite3.OperationalError(text)
-    made.sqlite_errorname = name  # type: ignore[misc]
-    return made
-
-
 def fails_before(connection: sqlite3.Connection, sql: str) -> None:
     raise error("database or disk is full", "SQLITE_FULL")
 
@@ -171,13 +157,6 @@ def fails_before(connection: sqlite3.Connection, sql: str) -> None:
 def fails_after(connection: sqlite3.Connection, sql: str) -> None:
     sqlite3.Connection.execute(connection, sql)
     raise error("disk I/O error", "SQLITE_IOERR_FSYNC")
-
-
-@pytest.fixture
-async def faulty_stage(faulty: type[FaultyConnection], path: Path, clock: ManualClock):
-    store = await open_store(f"sqlite:///{path}", clock=clock)
-    yield Stage(store, clock)
-    await store.close()
 
 
 async def test_a_commit_that_the_database_took_back_changed_nothing(

@@ -1,7 +1,6 @@
 """A file that does not stand where it was opened, a log that others would delete, and the names of files."""
 
 import asyncio
-import gc
 import os
 import shutil
 import sqlite3
@@ -20,7 +19,7 @@ from runtrue.errors import OutcomeUnknown, StoreUnusable
 from runtrue.lifecycle import Command, Status
 from runtrue.store import open_store
 from runtrue.store.protocol import Heartbeat, NewRun
-from runtrue.store.sqlite import connection
+from runtrue.store.sqlite import connection, place
 
 LINUX = sys.platform == "linux"
 
@@ -117,20 +116,61 @@ async def test_a_file_that_is_lost_during_a_commit_leaves_its_outcome_unknown(fi
         await file_stage.store._writer.run(lose)
 
 
-async def test_a_store_that_lost_its_log_does_not_write_it_over_what_others_wrote(file_stage: Stage, path: Path):
-    """SQLite itself would: the last who closes folds its log into the file, also the one that was deleted."""
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system without locks that outlive the closing of another descriptor."""
+    monkeypatch.setattr(place, "_lock_descriptors", lambda *_: None)
+
+
+async def test_a_log_that_another_process_deleted_is_noticed(no_locks: None, file_stage: Stage, path: Path):
     await file_stage.start("a")
-    await file_stage.store.tidy()
-    await file_stage.verb(Command.PAUSE, "a")
-    delete_log(path)
-    path.with_name(f"{path.name}-shm").unlink()
-    another_process(path, "UPDATE runtrue_runs SET priority = 7")
+    shutil.copy(path, path.with_name("backup.db"))
+    assert another_process(path, "SELECT count(*) FROM runtrue_runs") == "[(1,)]"
+    assert not log(path).exists(), "the copy has dropped our locks"
     with pytest.raises(StoreUnusable):
-        await file_stage.verb(Command.RESUME, "a")
-    await file_stage.store.close()
-    gc.collect()
-    assert another_process(path, "SELECT status, priority FROM runtrue_runs") == "[('pending', 7)]"
-    assert another_process(path, "PRAGMA integrity_check") == "[('ok',)]"
+        await file_stage.start("b")
+
+
+LOSING = """
+import asyncio, os, pathlib, subprocess, sys
+from runtrue.clock import SystemClock
+from runtrue.errors import StoreUnusable
+from runtrue.store import open_store
+from runtrue.store.protocol import NewRun
+from runtrue.store.sqlite import place
+
+place._lock_descriptors = lambda *_: None
+
+async def main(path, other):
+    store = await open_store(f"sqlite:///{path}", clock=SystemClock())
+    await store.start([NewRun("a", "flow", "1", b"{}", 0)])
+    await store.tidy()
+    await store.start([NewRun("b", "flow", "1", b"{}", 0)])
+    await store.count_runs()
+    os.unlink(f"{path}-wal")
+    os.unlink(f"{path}-shm")
+    subprocess.run([sys.executable, "-c", other, path], check=True)
+    try:
+        await store.count_runs()
+    except StoreUnusable:
+        await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+ANOTHER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("UPDATE runtrue_runs SET priority = 7")
+connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+connection.close()
+"""
+
+
+def test_a_store_that_lost_its_log_does_not_write_it_over_what_others_wrote(path: Path):
+    """SQLite itself would: the last who closes folds its log into the file, also the one that was deleted."""
+    subprocess.run([sys.executable, "-c", LOSING, str(path), ANOTHER], check=True)
+    assert execute(path, "SELECT id, priority FROM runtrue_runs") == [("a", 7)]
+    assert execute(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux has locks that no close of another descriptor undoes")

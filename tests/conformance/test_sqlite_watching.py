@@ -95,7 +95,7 @@ async def test_a_wait_outlives_a_look_that_fails(
     waiting = await waits(watcher)
     await until(lambda: len(looks) >= 2, "a look fails")
     await file_stage.verb(Command.PAUSE)
-    assert await waiting is Status.PAUSED
+    assert await asyncio.wait_for(waiting, 10) is Status.PAUSED
 
 
 async def test_a_wait_for_a_run_of_a_file_that_was_lost_ends(file_stage: Stage, path: Path, watcher: RunWatcher):

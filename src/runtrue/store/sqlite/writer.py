@@ -267,6 +267,8 @@ class Writer:
             job.result = job.work(connection)
         except sqlite3.Error as error:
             job.error = self._place.translate(error)
+        except Exception as error:  # The caller gets it, and the writer must outlive it for all others.
+            job.error = error
         return [job]
 
     def _commit(self, connection: sqlite3.Connection) -> StoreError | None:
