@@ -28,6 +28,8 @@ def without_triggers(path: Path, statement: str, *parameters: object) -> None:
         triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
-        connection.execute(statement, parameters)
-        for _, text in triggers:
-            connection.execute(text)
+        try:
+            connection.execute(statement, parameters)
+        finally:
+            for _, text in triggers:
+                connection.execute(text)

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.conformance.hands import execute
+from tests.conformance.hands import without_triggers
 from tests.conformance.stage import Stage
 
 
@@ -12,4 +12,4 @@ async def test_no_two_events_of_a_run_have_one_number(file_stage: Stage, path: P
     await file_stage.start()
     columns = "run_id, seq, at, type, data"
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        execute(path, f"INSERT INTO runtrue_events ({columns}) SELECT {columns} FROM runtrue_events")
+        without_triggers(path, f"INSERT INTO runtrue_events ({columns}) SELECT {columns} FROM runtrue_events")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.hands import execute, without_triggers
-from tests.conformance.stage import Stage, attempt
+from tests.conformance.stage import HOUR, RESULT, Stage, attempt, step
 
 from runtrue.lifecycle import OWNED, TERMINAL, Command, Status, legal_moves
+from runtrue.store.protocol import Finish, ParkBlocked, ParkRequested
 
 REFUSED = re.compile("no such change of status|finished run never changes")
 RUN = "UPDATE runtrue_runs SET {} WHERE id = 'r'"
@@ -104,43 +105,193 @@ async def test_a_run_is_born_with_epoch_0_only(file_stage: Stage, path: Path):
         execute(path, f"INSERT INTO runtrue_runs ({columns}) VALUES ('s', 'pending', 'f', '1', 0, 0, 0, 0, 1)")
 
 
+async def with_everything(stage: Stage, status: Status) -> None:
+    """A run that has, or had, rows in every table, in this status."""
+    claimed = await stage.running()
+    await stage.record(claimed, step(1))
+    await stage.record(claimed, attempts=[attempt(2)])
+    await stage.verb(Command.PAUSE)
+    if status is Status.PAUSING:
+        return
+    await stage.end(claimed, ParkRequested())
+    if status is Status.PAUSED:
+        return
+    await stage.verb(Command.RESUME)
+    if status is Status.PENDING:
+        return
+    (claimed,) = await stage.claim()
+    if status is Status.WAITING:
+        await stage.end(claimed, ParkBlocked(claimed.wakeups, stage.clock.now() + HOUR))
+    elif status is Status.CANCELLING:
+        await stage.verb(Command.CANCEL)
+    elif status in TERMINAL:
+        await stage.end(claimed, Finish(status, RESULT))
+
+
+TABLES_OF_A_RUN = ["run_payloads", "steps", "attempts", "events", "holds", "pauses", "commands"]
+
+
+@pytest.mark.parametrize("first", ["the run first", "the run last"])
 @pytest.mark.parametrize("status", Status)
 async def test_only_a_finished_run_may_be_deleted_with_what_belongs_to_it(
-    file_stage: Stage, path: Path, status: Status
+    file_stage: Stage, path: Path, status: Status, first: str
 ):
-    await file_stage.make(status)
-    for statement in (
-        "DELETE FROM runtrue_run_payloads WHERE run_id = 'r'",
-        "DELETE FROM runtrue_steps WHERE run_id = 'r'",
-        "DELETE FROM runtrue_runs WHERE id = 'r'",
-    ):
+    await with_everything(file_stage, status)
+    run = "DELETE FROM runtrue_runs WHERE id = 'r'"
+    rows = [f"DELETE FROM runtrue_{table} WHERE run_id = 'r'" for table in TABLES_OF_A_RUN]
+    for statement in [run, *rows] if first == "the run first" else [*rows, run]:
         if status in TERMINAL:
             execute(path, statement)
-        elif "steps" not in statement or status not in {Status.PENDING, Status.PAUSED}:
+        elif status is not Status.PAUSING or "pauses" not in statement:
             with pytest.raises(sqlite3.IntegrityError, match="runtrue: "):
                 execute(path, statement)
+    assert await file_stage.store.check() == []
 
 
-@pytest.mark.parametrize("table", ["runtrue_steps", "runtrue_run_payloads", "runtrue_attempts", "runtrue_events"])
+@pytest.mark.parametrize("table", ["steps", "run_payloads", "attempts", "events", "commands"])
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
 async def test_what_was_recorded_never_changes(file_stage: Stage, path: Path, table: str, status: Status):
-    claimed = await file_stage.running()
-    await file_stage.record(claimed, attempts=[attempt()])
-    await file_stage.make(status, "s")
-    column = {"runtrue_run_payloads": "body", "runtrue_events": "data"}.get(table, "error")
-    with pytest.raises(sqlite3.IntegrityError, match="never changes"):
-        execute(path, f"UPDATE {table} SET {column} = 'a lie'")
+    await with_everything(file_stage, status)
+    column = {"run_payloads": "body", "events": "data", "commands": "actor"}.get(table, "error")
+    for how in ("UPDATE", "UPDATE OR REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError, match="never changes"):
+            execute(path, f"{how} runtrue_{table} SET {column} = 'a lie'")
 
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
 @pytest.mark.parametrize("how", ["INSERT OR REPLACE", "REPLACE", "INSERT"])
-@pytest.mark.parametrize("table", ["runtrue_steps", "runtrue_run_payloads"])
+@pytest.mark.parametrize("table", ["steps", "run_payloads", "attempts", "events", "commands"])
 async def test_what_was_recorded_is_never_replaced(file_stage: Stage, path: Path, table: str, how: str, status: Status):
-    await file_stage.make(status)
+    await with_everything(file_stage, status)
     before = await file_stage.everything()
     with pytest.raises(sqlite3.IntegrityError, match="never replaced"):
-        execute(path, f"{how} INTO {table} SELECT * FROM {table} WHERE run_id = 'r'")
+        execute(path, f"{how} INTO runtrue_{table} SELECT * FROM runtrue_{table} WHERE run_id = 'r'")
     assert await file_stage.everything() == before
+
+
+async def test_an_event_is_not_replaced_by_its_number_either(file_stage: Stage, path: Path):
+    await file_stage.start()
+    columns = "run_id, seq, at, type, data"
+    with pytest.raises(sqlite3.IntegrityError, match="never replaced"):
+        execute(path, f"REPLACE INTO runtrue_events ({columns}) VALUES ('r', 1, 1, 'forged', '{{}}')")
+
+
+# ---------------------------------------------------------------- holds and pauses
+CLOSING = "closed_at = 1, closed_by = 'me', outcome = 'resumed'"
+
+
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.PAUSING])
+async def test_a_hold_that_its_run_counts_is_not_closed_by_hand(file_stage: Stage, path: Path, status: Status):
+    await file_stage.make(status)
+    before = await file_stage.everything()
+    with pytest.raises(sqlite3.IntegrityError, match="counts this hold as open; resume, answer or cancel it"):
+        execute(path, f"UPDATE runtrue_holds SET {CLOSING}")
+    assert await file_stage.everything() == before
+
+
+@pytest.mark.parametrize(
+    "change", ["id = 'h'", "run_id = 's'", "kind = 'code_mismatch'", "opened_at = 1", "opened_by = 'me'", "reason = ''"]
+)
+async def test_a_hold_changes_in_nothing_but_its_end(file_stage: Stage, path: Path, change: str):
+    await file_stage.make(Status.PAUSED)
+    with pytest.raises(sqlite3.IntegrityError, match="changes in nothing else"):
+        execute(path, f"UPDATE runtrue_holds SET {change}")
+
+
+async def test_a_hold_is_closed_once(file_stage: Stage, path: Path):
+    await file_stage.make(Status.PAUSED)
+    await file_stage.verb(Command.RESUME)
+    for change in (CLOSING, "closed_at = NULL, closed_by = NULL, outcome = NULL", "outcome = 'moot'"):
+        with pytest.raises(sqlite3.IntegrityError, match="is closed once"):
+            execute(path, f"UPDATE runtrue_holds SET {change}")
+
+
+@pytest.mark.parametrize("how", ["INSERT", "INSERT OR REPLACE"])
+@pytest.mark.parametrize("hold", ["id", "'another'"])
+@pytest.mark.parametrize("closed", ["NULL, NULL, NULL", "1, 'me', 'moot'"])
+async def test_a_hold_that_its_run_does_not_count_is_not_opened(
+    file_stage: Stage, path: Path, how: str, hold: str, closed: str
+):
+    await file_stage.make(Status.PAUSED)
+    before = await file_stage.everything()
+    with pytest.raises(sqlite3.IntegrityError, match="opened once, and only if its run counts it"):
+        execute(
+            path,
+            f"{how} INTO runtrue_holds SELECT {hold}, run_id, 'code_mismatch', 1, '', '', {closed} FROM runtrue_holds",
+        )
+    assert await file_stage.everything() == before
+
+
+async def test_the_pause_of_a_paused_run_is_not_ended_by_hand(file_stage: Stage, path: Path):
+    await file_stage.make(Status.PAUSED)
+    with pytest.raises(sqlite3.IntegrityError, match="the run is paused; resume, answer or cancel it"):
+        execute(path, "UPDATE runtrue_pauses SET ended_at = 1")
+
+
+@pytest.mark.parametrize(
+    "change", ["digest = 5", "steps_done = 5", "wakeups = 5", "epoch = 5", "id = 'p'", "run_id = 's'"]
+)
+@pytest.mark.parametrize("ended", [False, True])
+async def test_the_snapshot_of_a_pause_never_changes(file_stage: Stage, path: Path, change: str, ended: bool):
+    await file_stage.make(Status.PAUSED)
+    if ended:
+        await file_stage.verb(Command.RESUME)
+    with pytest.raises(sqlite3.IntegrityError, match="changes in nothing else"):
+        execute(path, f"UPDATE runtrue_pauses SET {change}")
+
+
+async def test_a_pause_ends_once(file_stage: Stage, path: Path):
+    await file_stage.make(Status.PAUSED)
+    await file_stage.verb(Command.RESUME)
+    for ended_at in ("NULL", "1"):
+        with pytest.raises(sqlite3.IntegrityError, match="a pause ends once"):
+            execute(path, f"UPDATE runtrue_pauses SET ended_at = {ended_at}")
+
+
+@pytest.mark.parametrize("how", ["INSERT", "INSERT OR REPLACE"])
+@pytest.mark.parametrize(("status", "pause"), [(Status.PAUSED, "id"), (Status.PAUSED, "'p'"), (Status.PENDING, "'p'")])
+async def test_a_pause_begins_once_with_a_run_that_is_paused(
+    file_stage: Stage, path: Path, how: str, status: Status, pause: str
+):
+    await file_stage.make(Status.PAUSED)
+    if status is Status.PENDING:
+        await file_stage.verb(Command.RESUME)
+    before = await file_stage.everything()
+    with pytest.raises(sqlite3.IntegrityError, match="begins with a run that is paused, once"):
+        execute(path, f"{how} INTO runtrue_pauses SELECT {pause}, run_id, 1, NULL, 1, 9, 9, 9, 9 FROM runtrue_pauses")
+    assert await file_stage.everything() == before
+
+
+# ---------------------------------------------------------------- fences
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.WAITING, Status.CANCELLING])
+async def test_the_epoch_of_a_run_only_rises(file_stage: Stage, path: Path, status: Status):
+    await file_stage.make(status)
+    with pytest.raises(sqlite3.IntegrityError, match="the epoch of a run only rises"):
+        execute(path, RUN.format("epoch = epoch - 1"))
+    execute(path, RUN.format("epoch = epoch + 1"))
+
+
+@pytest.mark.parametrize("gone", ["lost", "stopped"])
+async def test_a_worker_that_is_gone_never_comes_back(file_stage: Stage, path: Path, gone: str):
+    await file_stage.worker("w")
+    await file_stage.worker("other")
+    if gone == "lost":
+        await file_stage.lose("w")
+        await file_stage.store.sweep()
+    else:
+        await file_stage.store.retire_worker("w")
+    before = await file_stage.store.workers()
+    assert before[1].status == gone or before[0].status == gone
+    for how in ("UPDATE", "UPDATE OR REPLACE"):
+        for change in ("status = 'alive'", "id = 'new'"):
+            with pytest.raises(sqlite3.IntegrityError, match="never comes back"):
+                execute(path, f"{how} runtrue_workers SET {change} WHERE id = 'w'")
+    with pytest.raises(sqlite3.IntegrityError, match="never comes back"):
+        execute(path, "UPDATE OR REPLACE runtrue_workers SET id = 'w' WHERE id = 'other'")
+    columns = "id, host, pid, status, started_at, heartbeat_at, lease_until, loop_seen_at, slots, serves"
+    with pytest.raises(sqlite3.IntegrityError, match="a worker id is never used twice"):
+        execute(path, f"REPLACE INTO runtrue_workers ({columns}) VALUES ('w', 'h', 1, 'alive', 1, 1, 1, 1, 1, '[]')")
+    assert await file_stage.store.workers() == before
 
 
 @pytest.mark.parametrize(
@@ -167,11 +318,13 @@ async def test_columns_that_contradict_each_other_are_refused(file_stage: Stage,
 async def test_a_run_has_one_open_operators_hold_and_one_active_pause(file_stage: Stage, path: Path):
     await file_stage.make(Status.PAUSED)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        execute(
+        without_triggers(
             path, "INSERT INTO runtrue_holds SELECT 'h', run_id, kind, 1, '', '', NULL, NULL, NULL FROM runtrue_holds"
         )
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        execute(path, "INSERT INTO runtrue_pauses SELECT 'p', run_id, 1, NULL, 1, 0, 0, 0, 0 FROM runtrue_pauses")
+        without_triggers(
+            path, "INSERT INTO runtrue_pauses SELECT 'p', run_id, 1, NULL, 1, 0, 0, 0, 0 FROM runtrue_pauses"
+        )
 
 
 # ---------------------------------------------------------------- damage that is found

@@ -115,9 +115,10 @@ def _resume(connection: Connection, request: CommandRequest, now: int) -> Comman
     if problem:
         return _refused(connection, request, problem)
     run_id, actor = request.run_id, request.actor
+    closing = sum(hold.kind in CLOSED_BY_RESUME for hold in facts.open_holds(connection, run_id))
+    given = {"run_id": run_id, "now": now, "closing": closing}
+    _, seq, still_open = connection.execute(SQL["resume"], given).fetchone()
     closed = facts.close_holds(connection, run_id, now, actor=actor, outcome="resumed", kinds=CLOSED_BY_RESUME)
-    given = {"run_id": run_id, "now": now, "closing": len(closed)}
-    status, seq, still_open = connection.execute(SQL["resume"], given).fetchone()
     return _after_closing(connection, request, now, closed, seq=seq, still_open=still_open, outcome="resumed")
 
 
@@ -127,26 +128,29 @@ def _answer(connection: Connection, request: CommandRequest, now: int) -> Comman
     hold, problem = _hold_to_answer(connection, request)
     if hold is None:
         return _refused(connection, request, problem)
-    given = {"hold_id": hold.id, "run_id": request.run_id, "now": now, "actor": request.actor, "outcome": request.value}
-    closed = connection.execute(facts.SQL["close_hold"], given).fetchall()
     if request.value == "fail":
-        return _fail(connection, request, now, hold, closed)
+        return _fail(connection, request, now, hold)
     changed = connection.execute(SQL["answer_retry"], {"run_id": request.run_id, "now": now}).fetchone()
+    closed = _close_answered(connection, request, now, hold)
     return _after_closing(
         connection, request, now, closed, seq=changed[1], still_open=changed[2], outcome=request.value
     )
 
 
-def _fail(
-    connection: Connection, request: CommandRequest, now: int, hold: Hold, closed: list[tuple[str, str]]
-) -> CommandReply:
+def _fail(connection: Connection, request: CommandRequest, now: int, hold: Hold) -> CommandReply:
     changed = connection.execute(SQL["answer_fail"], {"run_id": request.run_id, "now": now}).fetchone()
+    closed = _close_answered(connection, request, now, hold)
     by = f" by {request.actor}" if request.actor else ""
     because = f": {request.reason}" if request.reason else ""
     error = codec.encode_error(RuntrueError(f"the hold {hold.kind} was answered with fail{by}{because}"))
     connection.execute(SQL["add_error"], {"run_id": request.run_id, "body": error})
     _end_holds(connection, request, now, seq=changed[1], type_="failed", cause="answer", answered=closed)
     return _reply(connection, request, Answer.DONE, changed=True)
+
+
+def _close_answered(connection: Connection, request: CommandRequest, now: int, hold: Hold) -> list[tuple[str, str]]:
+    given = {"hold_id": hold.id, "run_id": request.run_id, "now": now, "actor": request.actor, "outcome": request.value}
+    return connection.execute(facts.SQL["close_hold"], given).fetchall()
 
 
 _VERBS: Mapping[Command, Callable[[Connection, CommandRequest, int], CommandReply]] = {

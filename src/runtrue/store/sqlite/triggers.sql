@@ -14,6 +14,12 @@ BEGIN SELECT RAISE(ABORT, 'runtrue: a run is born pending, with epoch 0, under a
 CREATE TRIGGER runtrue_runs_identity BEFORE UPDATE OF id, workflow, version, idempotency_key, created_at ON runtrue_runs
 BEGIN SELECT RAISE(ABORT, 'runtrue: the identity of a run never changes'); END
 
+-- Fires for statements that name the epoch, and so for claims only.
+-- name: runtrue_runs_epoch
+CREATE TRIGGER runtrue_runs_epoch AFTER UPDATE OF epoch ON runtrue_runs
+WHEN NEW.epoch < OLD.epoch
+BEGIN SELECT RAISE(ABORT, 'runtrue: the epoch of a run only rises; a worker under an older one would pass'); END
+
 -- Fires for statements that name the status, and so not for the one that counts a step. One text to look into, where
 -- an IN list would be built up anew each time.
 -- name: runtrue_runs_move
@@ -61,10 +67,106 @@ CREATE TRIGGER runtrue_steps_kept BEFORE DELETE ON runtrue_steps
 WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
 BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its steps'); END
 
+-- name: runtrue_attempts_once
+CREATE TRIGGER runtrue_attempts_once BEFORE INSERT ON runtrue_attempts
+WHEN EXISTS (SELECT 1 FROM runtrue_attempts WHERE run_id = NEW.run_id AND branch = NEW.branch
+    AND ordinal = NEW.ordinal AND attempt = NEW.attempt)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a recorded attempt is never replaced'); END
+
 -- name: runtrue_attempts_fixed
 CREATE TRIGGER runtrue_attempts_fixed BEFORE UPDATE ON runtrue_attempts
 BEGIN SELECT RAISE(ABORT, 'runtrue: a recorded attempt never changes'); END
 
+-- name: runtrue_attempts_kept
+CREATE TRIGGER runtrue_attempts_kept BEFORE DELETE ON runtrue_attempts
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its attempts'); END
+
+-- A position that is left to the database is -1 here.
+-- name: runtrue_events_once
+CREATE TRIGGER runtrue_events_once BEFORE INSERT ON runtrue_events
+WHEN EXISTS (SELECT 1 FROM runtrue_events WHERE run_id = NEW.run_id AND seq = NEW.seq)
+    OR EXISTS (SELECT 1 FROM runtrue_events WHERE position = NEW.position)
+BEGIN SELECT RAISE(ABORT, 'runtrue: an event is never replaced'); END
+
 -- name: runtrue_events_fixed
 CREATE TRIGGER runtrue_events_fixed BEFORE UPDATE ON runtrue_events
 BEGIN SELECT RAISE(ABORT, 'runtrue: an event never changes'); END
+
+-- name: runtrue_events_kept
+CREATE TRIGGER runtrue_events_kept BEFORE DELETE ON runtrue_events
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its events'); END
+
+-- The run is changed before its holds and its pause are, so that each of these can ask whether the run agrees.
+-- name: runtrue_holds_counted
+CREATE TRIGGER runtrue_holds_counted BEFORE INSERT ON runtrue_holds
+WHEN EXISTS (SELECT 1 FROM runtrue_holds WHERE id = NEW.id) OR NEW.closed_at IS NOT NULL
+    OR (SELECT count(*) FROM runtrue_holds WHERE run_id = NEW.run_id AND closed_at IS NULL)
+        >= coalesce((SELECT open_run_holds FROM runtrue_runs WHERE id = NEW.run_id), 0)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a hold is opened once, and only if its run counts it'); END
+
+-- name: runtrue_holds_fixed
+CREATE TRIGGER runtrue_holds_fixed BEFORE UPDATE ON runtrue_holds
+WHEN OLD.closed_at IS NOT NULL OR (NEW.id, NEW.run_id, NEW.kind, NEW.opened_at, NEW.opened_by, NEW.reason)
+    <> (OLD.id, OLD.run_id, OLD.kind, OLD.opened_at, OLD.opened_by, OLD.reason)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a hold is closed once and changes in nothing else'); END
+
+-- name: runtrue_holds_closed
+CREATE TRIGGER runtrue_holds_closed BEFORE UPDATE OF closed_at ON runtrue_holds
+WHEN OLD.closed_at IS NULL AND (SELECT count(*) FROM runtrue_holds WHERE run_id = OLD.run_id AND closed_at IS NULL)
+    <= (SELECT open_run_holds FROM runtrue_runs WHERE id = OLD.run_id)
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run counts this hold as open; resume, answer or cancel it'); END
+
+-- name: runtrue_holds_kept
+CREATE TRIGGER runtrue_holds_kept BEFORE DELETE ON runtrue_holds
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its holds'); END
+
+-- name: runtrue_pauses_born
+CREATE TRIGGER runtrue_pauses_born BEFORE INSERT ON runtrue_pauses
+WHEN NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND status = 'paused')
+    OR EXISTS (SELECT 1 FROM runtrue_pauses WHERE id = NEW.id)
+    OR EXISTS (SELECT 1 FROM runtrue_pauses WHERE run_id = NEW.run_id AND ended_at IS NULL)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a pause begins with a run that is paused, once'); END
+
+-- name: runtrue_pauses_fixed
+CREATE TRIGGER runtrue_pauses_fixed BEFORE UPDATE ON runtrue_pauses
+WHEN OLD.ended_at IS NOT NULL OR NEW.ended_at IS NULL
+    OR (NEW.id, NEW.run_id, NEW.paused_at, NEW.snapshot_schema, NEW.epoch, NEW.wakeups, NEW.steps_done, NEW.digest)
+    <> (OLD.id, OLD.run_id, OLD.paused_at, OLD.snapshot_schema, OLD.epoch, OLD.wakeups, OLD.steps_done, OLD.digest)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a pause ends once and changes in nothing else'); END
+
+-- name: runtrue_pauses_ended
+CREATE TRIGGER runtrue_pauses_ended BEFORE UPDATE OF ended_at ON runtrue_pauses
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status = 'paused')
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is paused; resume, answer or cancel it'); END
+
+-- name: runtrue_pauses_kept
+CREATE TRIGGER runtrue_pauses_kept BEFORE DELETE ON runtrue_pauses
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its pauses'); END
+
+-- name: runtrue_commands_once
+CREATE TRIGGER runtrue_commands_once BEFORE INSERT ON runtrue_commands
+WHEN EXISTS (SELECT 1 FROM runtrue_commands WHERE run_id = NEW.run_id AND request_id = NEW.request_id)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a command is never replaced'); END
+
+-- name: runtrue_commands_fixed
+CREATE TRIGGER runtrue_commands_fixed BEFORE UPDATE ON runtrue_commands
+BEGIN SELECT RAISE(ABORT, 'runtrue: a command never changes'); END
+
+-- name: runtrue_commands_kept
+CREATE TRIGGER runtrue_commands_kept BEFORE DELETE ON runtrue_commands
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its commands'); END
+
+-- name: runtrue_workers_once
+CREATE TRIGGER runtrue_workers_once BEFORE INSERT ON runtrue_workers
+WHEN EXISTS (SELECT 1 FROM runtrue_workers WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a worker id is never used twice'); END
+
+-- name: runtrue_workers_gone
+CREATE TRIGGER runtrue_workers_gone BEFORE UPDATE OF id, status ON runtrue_workers
+WHEN OLD.status <> 'alive' OR NEW.id <> OLD.id
+BEGIN SELECT RAISE(ABORT, 'runtrue: a worker that was lost or has stopped never comes back'); END
