@@ -108,6 +108,7 @@ async def test_generator_exit_raised_by_a_step_is_the_outcome_of_its_attempt(dat
 async def test_code_that_swallows_everything_in_a_loop_holds_neither_slot_nor_loop(database: Path, clock: ManualClock):
     gate = Gate()
     rounds: list[int] = []
+    through: list[bool] = []
 
     @rt.step
     async def poll() -> int:
@@ -116,7 +117,7 @@ async def test_code_that_swallows_everything_in_a_loop_holds_neither_slot_nor_lo
 
     @rt.workflow
     async def endless() -> None:
-        while True:
+        while not through:
             rounds.append(1)
             with contextlib.suppress(BaseException):
                 await poll()
@@ -134,6 +135,7 @@ async def test_code_that_swallows_everything_in_a_loop_holds_neither_slot_nor_lo
         assert await finished(await app.start(other)) == "other", "the slot is free and the loop turns"
         assert len(rounds) < 20
         assert await recorded(app, run) == [("poll", 1)]
+        through.append(True)
 
 
 async def test_a_worker_that_cannot_register_again_for_any_reason_tries_on(
@@ -158,7 +160,7 @@ async def test_a_worker_that_cannot_register_again_for_any_reason_tries_on(
         monkeypatch.setattr(worker, "_register", broken)
         before = worker.id
         worker._lost.set()
-        await until(lambda: worker.id != before)
+        await until(lambda: worker.id != before, "the worker has registered again")
         assert len(tries) == 3
         assert await finished(await app.start(flow)) == "done"
 
