@@ -52,7 +52,7 @@ asyncio.run(main())
 ENDS = {
     "an error of the program": "raise RuntimeError('the program breaks')",
     "the end of main without close": "return",
-    "an interrupt of the program": "signal = __import__('signal'); signal.raise_signal(signal.SIGINT); await asyncio.sleep(9)",
+    "an interrupt of the program": "__import__('signal').raise_signal(2); await asyncio.Event().wait()",
 }
 
 
