@@ -140,6 +140,36 @@ async def test_triggers_that_are_gone_or_altered_are_made_anew(path: Path):
     assert dict(execute(path, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")) == expected
 
 
+async def test_triggers_of_others_are_left_alone(path: Path):
+    others = {
+        "runtrue_audit": "CREATE TRIGGER runtrue_audit AFTER INSERT ON theirs BEGIN SELECT 1; END",
+        "audit": "CREATE TRIGGER audit AFTER INSERT ON runtrue_runs BEGIN SELECT 1; END",
+    }
+    for _ in range(2):
+        store = await open_store(f"sqlite:///{path}", clock=ManualClock())
+        await store.close()
+        with hands_on(path) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS theirs (x)")
+            for name, text in others.items():
+                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+                connection.execute(text)
+            connection.execute("DROP TRIGGER runtrue_runs_final")
+    store = await open_store(f"sqlite:///{path}", clock=ManualClock())
+    await store.close()
+    found = dict(execute(path, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    assert others.items() <= found.items()
+    assert "runtrue_runs_final" in found
+
+
+async def test_a_trigger_of_others_that_has_a_name_of_ours_is_told(path: Path):
+    with hands_on(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.execute("CREATE TRIGGER runtrue_runs_move AFTER INSERT ON theirs BEGIN SELECT 1; END")
+    assert await refusal(f"sqlite:///{path}") == (
+        "the trigger runtrue_runs_move on the table theirs has a name that runtrue needs; rename it"
+    )
+
+
 async def test_opening_what_is_up_to_date_writes_nothing(path: Path):
     store = await open_store(f"sqlite:///{path}", clock=ManualClock())
     with hands_on(path) as connection:

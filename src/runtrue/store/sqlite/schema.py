@@ -63,6 +63,9 @@ def _renew_triggers(connection: sqlite3.Connection) -> None:
     present = _present_triggers(connection)
     if present == _TRIGGERS:
         return
+    for name, table in connection.execute(_SQL["triggers_of_others"]):
+        if name in _TRIGGERS:
+            raise StoreUnusable(f"the trigger {name} on the table {table} has a name that runtrue needs; rename it")
     for name in present:
         connection.execute(f'DROP TRIGGER "{name}"')
     for text in _TRIGGERS.values():

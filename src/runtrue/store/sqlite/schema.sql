@@ -10,5 +10,11 @@ SELECT coalesce(max(version), 0) FROM runtrue_schema_version
 -- name: applied
 INSERT INTO runtrue_schema_version (version, applied_at) VALUES (:version, :now)
 
+-- Ours are those whose names begin as the names of our tables do, on such a table. Others have triggers of their own.
 -- name: triggers
-SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'runtrue\_%' ESCAPE '\'
+SELECT name, sql FROM sqlite_master
+WHERE type = 'trigger' AND name LIKE 'runtrue\_%' ESCAPE '\' AND tbl_name LIKE 'runtrue\_%' ESCAPE '\'
+
+-- name: triggers_of_others
+SELECT name, tbl_name FROM sqlite_master
+WHERE type = 'trigger' AND name LIKE 'runtrue\_%' ESCAPE '\' AND tbl_name NOT LIKE 'runtrue\_%' ESCAPE '\'
