@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.hands import execute, hands_on
+from tests.conformance.stage import Stage
 from tests.support.manual_clock import ManualClock
 
 from runtrue.errors import ConfigurationError, StoreError, StoreUnusable
+from runtrue.lifecycle import Status
 from runtrue.store import open_store
 from runtrue.store.protocol import RunFilter
 from runtrue.store.sqlite import location, schema
@@ -124,6 +126,27 @@ async def test_a_database_of_somebody_else_keeps_what_is_theirs(path: Path):
         name.startswith("runtrue_")
         for (name,) in execute(path, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
     )
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+async def test_a_database_of_any_encoding_can_be_used(path: Path, encoding: str):
+    with hands_on(path) as connection:
+        connection.execute(f"PRAGMA encoding = '{encoding}'")
+        connection.execute("CREATE TABLE theirs (x)")
+    store = await open_store(f"sqlite:///{path}", clock=ManualClock())
+    stage = Stage(store, ManualClock())
+    await stage.start("zürich", tags={"ort": "Zürich", "€": "𝄞"})
+    await stage.start("bern", tags={"ort": "Bern"})
+    for workflow in (None, "flow"):
+        for statuses in ((), (Status.PENDING,)):
+            found = await store.list_runs(RunFilter(statuses, workflow, {"ort": "Zürich"}), 9)
+            assert [(run.id, run.tags) for run in found] == [("zürich", {"ort": "Zürich", "€": "𝄞"})]
+    assert {claimed.run_id: claimed.tags["ort"] for claimed in await stage.claim()} == {
+        "zürich": "Zürich",
+        "bern": "Bern",
+    }
+    assert await store.check() == []
+    await store.close()
 
 
 async def test_triggers_that_are_gone_or_altered_are_made_anew(path: Path):

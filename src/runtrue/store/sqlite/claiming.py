@@ -72,7 +72,7 @@ def history(connection: sqlite3.Connection, run_id: str) -> tuple[list[StepRecor
     return steps, attempts
 
 
-def tags_of(body: bytes | None) -> dict[str, str]:
+def tags_of(body: str | None) -> dict[str, str]:
     """The tags as they were recorded."""
     return {} if body is None else msgspec.json.decode(body, type=dict[str, str])
 

@@ -21,7 +21,7 @@ WHERE (created_at, id) < (:before_at, :before_id) AND created_at >= :since
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
         WHERE NOT EXISTS (
-            SELECT 1 FROM runtrue_run_payloads AS t, json_each(CAST(t.body AS TEXT)) AS tag
+            SELECT 1 FROM runtrue_run_payloads AS t, json_each(t.body) AS tag
             WHERE t.run_id = r.id AND t.kind = 'tags' AND tag.key = wanted.key AND tag.value = wanted.value))
 ORDER BY created_at DESC, id DESC LIMIT :limit
 
@@ -31,7 +31,7 @@ WHERE workflow = :workflow AND (created_at, id) < (:before_at, :before_id) AND c
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
         WHERE NOT EXISTS (
-            SELECT 1 FROM runtrue_run_payloads AS t, json_each(CAST(t.body AS TEXT)) AS tag
+            SELECT 1 FROM runtrue_run_payloads AS t, json_each(t.body) AS tag
             WHERE t.run_id = r.id AND t.kind = 'tags' AND tag.key = wanted.key AND tag.value = wanted.value))
 ORDER BY created_at DESC, id DESC LIMIT :limit
 
@@ -42,7 +42,7 @@ WHERE status = :status AND (created_at, id) < (:before_at, :before_id) AND creat
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
         WHERE NOT EXISTS (
-            SELECT 1 FROM runtrue_run_payloads AS t, json_each(CAST(t.body AS TEXT)) AS tag
+            SELECT 1 FROM runtrue_run_payloads AS t, json_each(t.body) AS tag
             WHERE t.run_id = r.id AND t.kind = 'tags' AND tag.key = wanted.key AND tag.value = wanted.value))
 ORDER BY created_at DESC, id DESC LIMIT :limit
 

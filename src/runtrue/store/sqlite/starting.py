@@ -37,9 +37,10 @@ def _start(connection: sqlite3.Connection, run: NewRun, now: int) -> Started:
         if found is None:
             raise
         return _found(run, *found)
-    payloads = [(run.id, "input", run.input)]
+    payloads: list[tuple[str, str, bytes | str]] = [(run.id, "input", run.input)]
     if run.tags:
-        payloads.append((run.id, "tags", msgspec.json.encode(run.tags)))
+        # As text: SQLite looks into it, and takes bytes for text of the database's own encoding, which may be UTF-16.
+        payloads.append((run.id, "tags", msgspec.json.encode(run.tags).decode()))
     connection.executemany(SQL["add_payload"], payloads)
     data: dict[str, object] = {"by": run.actor, "workflow": run.workflow, "version": run.version}
     facts.add_events(connection, [facts.event(run.id, 1, now, "created", data)])
