@@ -1,5 +1,6 @@
 """Code that swallows the signal by which its run leaves memory."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -57,4 +58,30 @@ async def test_code_that_clings_to_a_run_that_was_settled_takes_no_slot(database
         await app.start(clings)
         await gate.reached()
         assert await finished(await app.start(other)) == "other"
+        gate.open()
+
+
+async def test_code_that_clings_to_a_run_that_was_settled_is_interrupted_by_the_next_renewal(
+    database: Path, clock: ManualClock
+):
+    """Nothing that it waits for needs to come."""
+    gate = Gate()
+    interrupted: list[str] = []
+
+    @rt.workflow
+    async def clings() -> None:
+        try:
+            await rt.sleep(60)
+        except BaseException:  # as above
+            try:
+                await gate.pass_through()
+            except asyncio.CancelledError:
+                interrupted.append("interrupted")
+                raise
+
+    async with opened(database, clings, clock=clock, lease=15) as app:
+        await app.start(clings)
+        await gate.reached()
+        clock.advance(5)
+        await until(lambda: bool(interrupted))
         gate.open()
