@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from runtrue.errors import ConfigurationError
+from runtrue.store import path_of
 
 DATABASE_VARIABLE = "RUNTRUE_DATABASE_URL"
 DATABASE_DEFAULT = "sqlite:///runtrue.db"
@@ -53,9 +54,9 @@ def database_url(given: str | Path) -> str:
 
 
 def location(url: str) -> str:
-    """Where the database is, absolute, for people to read."""
-    path = url.removeprefix("sqlite://").removeprefix("/")
-    return str(Path(path).resolve()) if path else "memory, gone with the process"
+    """Where the database is, absolute, for people to read. Raises ConfigurationError for what names no file."""
+    path = path_of(url)
+    return "memory, gone with the process" if path is None else str(path)
 
 
 def _pyproject() -> dict[str, object]:

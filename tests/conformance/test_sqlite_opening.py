@@ -10,7 +10,7 @@ from tests.conformance.hands import execute, hands_on
 from tests.conformance.stage import Stage
 from tests.support.manual_clock import ManualClock
 
-from runtrue.errors import ConfigurationError, StoreError, StoreUnusable
+from runtrue.errors import ConfigurationError, RuntrueError, StoreError, StoreUnusable
 from runtrue.lifecycle import Status
 from runtrue.store import open_store
 from runtrue.store.protocol import RunFilter
@@ -106,6 +106,35 @@ def test_a_url_names_a_file_from_here_or_from_the_root(tmp_path: Path, monkeypat
     assert parse_url("sqlite://") is None
     (tmp_path / "link.db").symlink_to(tmp_path / "runs.db")
     assert parse_url("sqlite:///link.db") == tmp_path / "runs.db", "all links lead to one turnstile"
+
+
+@pytest.mark.parametrize(
+    ("name", "user"), [("~nobody-here.db", "~nobody-here.db"), ("~nobody-here/x.db", "~nobody-here")]
+)
+async def test_a_home_of_nobody_is_told(name: str, user: str):
+    with pytest.raises(ConfigurationError) as error:
+        await open_store(f"sqlite:///{name}", clock=ManualClock())
+    assert str(error.value) == (f"there is no user whose home {user} could be; for a file of that name write ./{name}")
+
+
+async def test_a_link_that_leads_back_to_itself_is_told(path: Path):
+    path.symlink_to(path.name)  # noqa: ASYNC240
+    # Later versions of Python resolve it without a word, and it is SQLite that cannot open it.
+    with pytest.raises(RuntrueError, match=r"is a link that leads back to itself; name the file|cannot be made"):
+        await open_store(f"sqlite:///{path}", clock=ManualClock())
+
+
+async def test_a_name_that_is_too_long_is_told(tmp_path: Path):
+    long = "long" * 100 + ".db"
+    assert await refusal(f"sqlite:///{tmp_path}/{long}") == (
+        f"{tmp_path}/{long} cannot be looked at: File name too long; name another file"
+    )
+
+
+async def test_a_path_that_is_too_long_for_sqlite_is_told(tmp_path: Path):
+    folder = tmp_path.joinpath(*["folder" * 20] * 5)
+    folder.mkdir(parents=True)
+    assert "cannot be made: unable to open database file" in await refusal(f"sqlite:///{folder}/runs.db")
 
 
 async def test_a_newer_schema_is_refused_and_left_as_it_is(path: Path):

@@ -1,10 +1,12 @@
 """The only home of SQL and transactions."""
 
+from pathlib import Path
+
 from runtrue.clock import Clock
 from runtrue.errors import ConfigurationError
 from runtrue.store.protocol import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "path_of"]
 
 
 async def open_store(url: str, *, clock: Clock, create: bool = True) -> Store:
@@ -19,3 +21,10 @@ async def open_store(url: str, *, clock: Clock, create: bool = True) -> Store:
 
         return await SqliteStore.open(url, clock=clock, create=create)
     raise ConfigurationError(f"{url.split(':', 1)[0]}: is no database that runtrue knows; use sqlite:///FILE")
+
+
+def path_of(url: str) -> Path | None:
+    """The absolute path of the file that `open_store` would open; None in memory. Raises ConfigurationError as it."""
+    from runtrue.store.sqlite.location import parse_url
+
+    return parse_url(url)
