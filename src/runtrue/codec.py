@@ -344,6 +344,5 @@ def clean_text(text: str, limit: int = MESSAGE_CHARACTERS_MAX) -> str:
 def place_digest(branch: str, ordinal: int, result: bytes | None, error: bytes | None) -> int:
     """Eight bytes, as a signed integer, over the place of a durable call and its outcome."""
     kind = b"result" if result is not None else b"error" if error is not None else b"nothing"
-    digest = blake2b(b"%s\0%d\0%s\0" % (branch.encode(), ordinal, kind), digest_size=8)
-    digest.update(result or error or b"")
-    return int.from_bytes(digest.digest(), "big", signed=True)
+    body = b"%s\0%d\0%s\0%s" % (branch.encode(), ordinal, kind, result or error or b"")
+    return int.from_bytes(blake2b(body, digest_size=8).digest(), "big", signed=True)
