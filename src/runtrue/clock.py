@@ -1,12 +1,11 @@
 """The only home of time and waiting. Everything else is handed a Clock."""
 
 import asyncio
-import contextlib
 import sys
 import threading
 import time
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 MICROSECOND = 1_000_000
 """Microseconds in a second: recorded times are integers of microseconds since 1970, UTC."""
@@ -65,7 +64,11 @@ async def wait_for_event(clock: Clock, event: asyncio.Event, seconds: float | No
     if event.is_set() or seconds is None:
         await event.wait()
         return True
-    with contextlib.suppress(TimeoutError):
-        async with clock.timeout(seconds):
-            await event.wait()
+    sleeper: asyncio.Future[Any] = asyncio.ensure_future(clock.sleep(seconds))
+    waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((waiter, sleeper), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+        sleeper.cancel()
     return event.is_set()
