@@ -61,7 +61,9 @@ def test_one_of_several_apps_is_named_after_a_colon(here: Path):
     assert load_app("flows_d.py:two").database.value == "sqlite:///2.db"
     with pytest.raises(rt.ConfigurationError, match=r"other in flows_d.py is a int, not an rt.App"):
         load_app("flows_d.py:other")
-    with pytest.raises(rt.ConfigurationError, match=r"flows_d\.py has no `three`; its Apps: flows_d.py:one, flows_d.py:two"):
+    with pytest.raises(
+        rt.ConfigurationError, match=r"flows_d\.py has no `three`; its Apps: flows_d.py:one, flows_d.py:two"
+    ):
         load_app("flows_d.py:three")
 
 
