@@ -37,6 +37,10 @@ def move_away(path: Path) -> None:
     path.rename(path.with_name("elsewhere.db"))
 
 
+def put_back(path: Path) -> None:
+    path.with_name("elsewhere.db").rename(path)
+
+
 def replace(path: Path) -> None:
     other = path.with_name("backup.db")
     shutil.copy(path, other)
@@ -62,11 +66,8 @@ def another_process(path: Path, statement: str) -> str:
 
 
 @pytest.mark.parametrize("lose", [delete, move_away, replace, delete_log])
-async def test_a_file_that_was_lost_is_told_to_everybody_and_for_good(
-    file_stage: Stage, path: Path, lose: Callable[[Path], None]
-):
+async def test_a_file_that_was_lost_is_told_to_everybody(file_stage: Stage, path: Path, lose: Callable[[Path], None]):
     await file_stage.running()
-    shutil.copy(path, path.with_name("before.db"))
     lose(path)
     there = files_of(path.parent)
     calls = [
@@ -81,9 +82,17 @@ async def test_a_file_that_was_lost_is_told_to_everybody_and_for_good(
         with pytest.raises(StoreUnusable, match=r"was moved, deleted or replaced .* nothing was changed\. Restart"):
             await call()
     assert files_of(path.parent) == there, "nobody makes a new file"
-    path.with_name("before.db").replace(path)
+
+
+async def test_a_file_that_was_put_back_is_not_written_on(file_stage: Stage, path: Path):
+    await file_stage.start()
+    move_away(path)
     with pytest.raises(StoreUnusable):
         await file_stage.store.get("r")
+    put_back(path)
+    for call in (file_stage.store.get, file_stage.start):
+        with pytest.raises(StoreUnusable):
+            await call("r")
 
 
 async def test_a_watching_store_makes_no_file_where_one_was_deleted(file_stage: Stage, path: Path):

@@ -73,6 +73,20 @@ async def test_a_writer_takes_its_turn(file_stage: Stage, path: Path, monkeypatc
     assert (await file_stage.verb(Command.PAUSE)).status is Status.PAUSED
 
 
+async def test_who_cannot_queue_for_want_of_a_thread_goes_on_without(
+    file_stage: Stage, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    await file_stage.start()
+    with somebody_has_the_turn(path), monkeypatch.context() as lacking:
+        lacking.setattr(threading.Thread, "start", cannot)
+        assert (await file_stage.verb(Command.PAUSE)).status is Status.PAUSED
+    assert (await file_stage.verb(Command.CANCEL)).status is Status.CANCELLED
+    assert free(path)
+
+
 async def test_the_turn_is_given_back_after_each_transaction(file_stage: Stage, path: Path):
     await file_stage.start()
     await until(lambda: free(path), "it is free")

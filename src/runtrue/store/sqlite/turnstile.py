@@ -66,9 +66,13 @@ class Turnstile:
 
     def _queue(self) -> bool:
         """Stand in the queue. True if the turn has come in time."""
-        self._standing = self._wanted = True
         # Nothing ends a wait for a file lock early, so another thread does the waiting.
-        threading.Thread(target=self._stand, args=(self._descriptor,), name="runtrue-turn", daemon=True).start()
+        standing = threading.Thread(target=self._stand, args=(self._descriptor,), name="runtrue-turn", daemon=True)
+        try:
+            standing.start()
+        except RuntimeError:  # no thread is to be had
+            return False
+        self._standing = self._wanted = True
         came = self._changed.wait_for(lambda: not self._standing, TURN_SECONDS)
         self._wanted = False
         return came
