@@ -124,6 +124,8 @@ def test_doctor_names_a_broken_promise_and_the_run(runtrue: Runtrue, a_run, here
     run_id = a_run(Status.PAUSED)
     other = sqlite3.connect(here / "runtrue.db")
     with other:
+        # What the triggers refuse, so only a hand that takes them away first can do it.
+        other.execute("DROP TRIGGER runtrue_holds_counted")
         other.execute("UPDATE runtrue_holds SET closed_at = 1, closed_by = 'x', outcome = 'resumed'")
     other.close()
     told = runtrue("doctor")

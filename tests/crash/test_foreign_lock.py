@@ -53,12 +53,12 @@ async def test_a_foreign_reader_that_never_ends_holds_nobody_up(stage: Stage):
 
 
 async def test_a_process_that_stands_still_within_its_transaction_costs_others_a_wait_and_no_more(stage: Stage):
-    """It holds the file lock that writers take first, and everybody is told so in time."""
+    """It holds the file lock that writers queue at and the file itself, and everybody is told so in time."""
     stage.say("hold", "s2")
     run = await stage.start(*NAMES)
     worker = await stage.worker(lease=15)
     await stage.begun("s2")
-    with stage.file_lock():
+    with stage.file_lock(), stage.write_lock():
         asked = CLOCK.steady()
         with pytest.raises(StoreBusy, match="nothing was changed"):
             await run.cancel()
