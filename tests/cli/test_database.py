@@ -125,7 +125,7 @@ def test_doctor_names_a_broken_promise_and_the_run(runtrue: Runtrue, a_run, here
     other = sqlite3.connect(here / "runtrue.db")
     with other:
         # What the triggers refuse, so only a hand that takes them away first can do it.
-        other.execute("DROP TRIGGER runtrue_holds_counted")
+        other.execute("DROP TRIGGER runtrue_holds_closed")
         other.execute("UPDATE runtrue_holds SET closed_at = 1, closed_by = 'x', outcome = 'resumed'")
     other.close()
     told = runtrue("doctor")
