@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.stage import HOUR, SECOND, Stage, step
 
 from runtrue.codec import decode_error
-from runtrue.errors import StoreBusy
+from runtrue.errors import StoreBusy, StoreError
 from runtrue.lifecycle import Answer, Command, HoldKind, Status
 from runtrue.store.protocol import Finish, ParkBlocked, ParkHeld, ParkRequested, Recorded
 
@@ -75,6 +75,18 @@ async def test_a_request_id_used_for_another_pause_is_a_conflict(stage: Stage, p
     assert (await stage.verb(Command.RESUME, request_id="mine", pause_id=other)).request_conflict
     assert (await stage.run()).status is Status.PAUSED
     assert (await stage.verb(Command.RESUME, request_id="mine", pause_id=named)).repeated
+
+
+@pytest.mark.parametrize(
+    "fields", [{"pause_id": "\ud800"}, {"hold_id": "\ud800"}, {"reason": "\ud800"}, {"value": 2**70}]
+)
+async def test_a_command_that_cannot_be_stored_is_refused_as_a_whole(stage: Stage, fields: dict[str, object]):
+    await stage.paused_at_boundary()
+    before = await stage.everything()
+    for verb in (Command.RESUME, Command.CANCEL):
+        with pytest.raises(StoreError, match="refuses what was to be written"):
+            await stage.verb(verb, **fields)
+    assert await stage.everything() == before
 
 
 async def test_two_runs_may_have_the_same_request_id(stage: Stage):

@@ -250,10 +250,10 @@ class Writer:
             connection.execute("SAVEPOINT job")
             try:
                 job.result = job.work(connection)
-            except sqlite3.Error as error:
-                if not isinstance(error, OWN_ERRORS):
-                    raise
+            except OWN_ERRORS as error:
                 job.error = StoreError(f"{self._path or 'the database'} refuses what was to be written: {error}")
+            except sqlite3.Error:
+                raise
             except Exception as error:  # The caller of this job gets it, and the writer must outlive it for all others.
                 job.error = error
             if job.error is not None:
