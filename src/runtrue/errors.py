@@ -17,6 +17,7 @@ RuntrueError
 ├── StepFailed              a step failed for good, raised in the workflow
 ├── RunFailed               result() of a failed run
 ├── RunCancelled            result() of a cancelled run
+├── WaitTimeout             a receive in a workflow gave up
 └── ResultTimeout           result() or wait() gave up; the run goes on
 
 CancelRun (BaseException)   raised by an author: the run ends cancelled
@@ -131,6 +132,10 @@ class RunCancelled(RuntrueError):
         super().__init__(f"run {run_id} was cancelled" + (f": {reason}" if reason else ""))
         self.run_id = run_id
         self.reason = reason
+
+
+class WaitTimeout(RuntrueError, TimeoutError):
+    """What a workflow waited for did not come within its timeout. The same live and on replay."""
 
 
 class ResultTimeout(RuntrueError, TimeoutError):

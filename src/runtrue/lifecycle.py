@@ -25,13 +25,14 @@ class Status(StrEnum):
 
 
 class Command(StrEnum):
-    """What a person or a program may ask of a run. `answer` answers an open hold."""
+    """What a person or a program may ask of a run. `answer` answers an open hold, `send` sends it a message."""
 
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
     TERMINATE = "terminate"
     ANSWER = "answer"
+    SEND = "send"
 
 
 class Answer(StrEnum):
@@ -94,6 +95,7 @@ _S = Status
 _TOO_LATE = "too late: the run is {status}, and a finished run never changes"
 _NOT_PAUSED = "the run is {status}, not paused"
 _NO_HOLD = "the run is {status} and has no open hold"
+_KEPT = "kept until the run asks for a message of this topic"
 
 
 def _row(*cells: Cell) -> Mapping[Status, Cell]:
@@ -157,6 +159,17 @@ TABLE: Mapping[Command, Mapping[Status, Cell]] = {
         _refused(_TOO_LATE),
         _refused(_TOO_LATE),
     ),
+    Command.SEND: _row(
+        _done(None, _KEPT),
+        _done(None, _KEPT),
+        _done(_S.PENDING, "wakes the run if it waits for this topic; kept until it asks otherwise"),
+        _done(None, _KEPT),
+        _done(None, "kept; the run takes it after the resume"),
+        _refused("the run is being cancelled and takes no more messages"),
+        _refused(_TOO_LATE),
+        _refused(_TOO_LATE),
+        _refused(_TOO_LATE),
+    ),
 }
 
 
@@ -204,6 +217,8 @@ MOVES: Mapping[str, Move] = {
             {_S.RUNNING: (_S.CANCELLED,), _S.PAUSING: (_S.CANCELLED,), _S.CANCELLING: (_S.CANCELLED,)},
             "the function raised CancelRun, or a cancel was carried out at a boundary",
         ),
+        Move("wake", {_S.WAITING: (_S.PENDING,)}, "what the run waits for is there: a child has ended"),
+        Move("code_fits", {_S.PAUSED: (_S.PENDING,)}, "a worker brings other code for a run whose code did not fit"),
         Move("answer_fail", {_S.PAUSED: (_S.FAILED,)}, "a person answered a hold with `fail`"),
     )
 }

@@ -32,7 +32,9 @@ class RunRecord:
 
     `attempt` is 1 plus the number of workers that were lost while they had the run. `ready_at` is when a pending
     or waiting run may be claimed. `request` is the last pause or cancel that was asked, also after it was met;
-    None before, and again after a resume. `output` and `error` are encoded (see codec).
+    None before, and again after a resume. `output` and `error` are encoded (see codec). `parent_id` is the run that
+    started this one as its child; `children_left` counts the children that a branch of this run waits for.
+    `deadline_at` is when the run is cancelled if it has not ended by then.
     """
 
     id: str
@@ -55,6 +57,9 @@ class RunRecord:
     started_at: int | None
     finished_at: int | None
     updated_at: int
+    parent_id: str | None = None
+    children_left: int = 0
+    deadline_at: int | None = None
     progress: Progress | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     input: bytes | None = None
@@ -67,8 +72,9 @@ class StepRecord:
     """The recorded outcome of one durable call. Treat as frozen; it is plain because one is made per step.
 
     `branch` and `ordinal` are the call's place. Exactly one of `output` and `error` is set, or neither (a sleep).
-    `kind` is `step`, `sleep`, `now`, `uuid4` or `random`. `wake_at` is a sleep's end. `digest` is eight bytes over
-    place and result, signed. `seq` is given by the store: the order of commits within the run.
+    `kind` is `step`, `sleep`, `receive`, `child`, `start_child`, `send`, `now`, `uuid4`, `random`, `patched`, or that of
+    a group: `gather`, `map`, `first`. `wake_at` is a sleep's end. `digest` is eight bytes over place and result, signed.
+    `seq` is given by the store: the order of commits within the run.
     """
 
     branch: str
@@ -100,11 +106,44 @@ class AttemptRecord:
     seq: int = 0
 
 
+@dataclass(slots=True)
+class Wait:
+    """A wait of one branch for something that comes from outside. Open while `closed_at` is None.
+
+    `kind` is `receive` (`subject` is the topic) or `child` (`subject` is the id of the run waited for). `name` is
+    recorded with the result: the topic, or the child's workflow. `deadline_at` is when the wait gives up. `outcome` is
+    how it was closed: met, expired, or moot (the branch was closed, or the run has ended).
+    """
+
+    branch: str
+    ordinal: int
+    kind: str
+    name: str
+    subject: str
+    opened_at: int
+    deadline_at: int | None = None
+    closed_at: int | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that was sent to a run. `seq` is its place among the run's events; `received_at` is None until taken."""
+
+    run_id: str
+    seq: int
+    topic: str
+    body: bytes
+    sent_by: str
+    sent_at: int
+    received_at: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A reason not to go on. Open while `closed_at` is None.
 
-    `outcome` is how it was closed: resumed, retry, fail, moot.
+    `outcome` is how it was closed: resumed, retry, fail, moot. `code_digest` is that of the code that did not fit.
     """
 
     id: str
@@ -116,6 +155,7 @@ class Hold:
     closed_at: int | None = None
     closed_by: str | None = None
     outcome: str | None = None
+    code_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +180,9 @@ class Pause:
 class Event:
     """Something that happened to a run. `seq` counts within the run, without gaps, over steps and events together.
 
-    `type` is one of created, claimed, waiting, pause_requested, paused, resumed, cancel_requested, cancelled,
-    completed, failed, released, worker_lost, hold_opened, hold_closed, step, attempt_failed. `data` is small and
-    ready for JSON.
+    `type` is one of created, claimed, waiting, woken, pause_requested, paused, resumed, cancel_requested, cancelled,
+    completed, failed, released, worker_lost, hold_opened, hold_closed, message, step, attempt_failed. `data` is small
+    and ready for JSON.
     """
 
     run_id: str

@@ -1,23 +1,27 @@
 """How a workflow reaches the engine that runs it: a Protocol in a context variable."""
 
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runtrue.errors import ConfigurationError, WrongPlace
 
 if TYPE_CHECKING:
     from runtrue.authoring._step import Step
+    from runtrue.authoring._workflow import Workflow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """The run that the calling code belongs to.
 
-    `attempt` is 1 plus the number of workers that were lost while they had the run. `replaying` is True while the
-    workflow passes through results that were recorded before.
+    `attempt` is 1 plus the number of workers that were lost while they had the run. `parent` is the id of the run that
+    started this one as its child. `replaying` is True while the workflow (in a branch: that branch) passes through
+    results that were recorded before.
     """
 
     id: str
@@ -26,6 +30,7 @@ class RunInfo:
     attempt: int
     tags: Mapping[str, str]
     replaying: bool = False
+    parent: str | None = None
 
 
 class StepInfo:
@@ -94,8 +99,18 @@ def _number(name: str, given: object) -> float | None:
     return number
 
 
+@dataclass(frozen=True, slots=True)
+class Threaded:
+    """An item of a group that is a blocking function: it runs as a branch on a thread of its own."""
+
+    call: Callable[[], Any]
+
+
 class Runtime(Protocol):
-    """What a running workflow may ask of the engine."""
+    """What a running workflow may ask of the engine. To be called on the event loop, in the branch's own task.
+
+    Whatever returns a coroutine fixes the identity of the call at once, and carries it out when awaited.
+    """
 
     def call_step(
         self, step: "Step[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -115,6 +130,62 @@ class Runtime(Protocol):
         """Return the recorded value of this call, or make one and record it before anything depends on it."""
         ...
 
+    def patched(self, change: str, /) -> bool:
+        """True where this branch passes the place for the first time with this code, or did so before."""
+        ...
+
+    def receive(self, topic: str, type: Any, timeout_seconds: float | None, /) -> Coroutine[None, None, Any]:  # noqa: A002
+        """Take the oldest message of the topic, or wait for one. Raises WaitTimeout."""
+        ...
+
+    def send(self, run_id: str, topic: str, body: bytes, /) -> Coroutine[None, None, None]:
+        """Send an encoded message to a run. Raises NotFound, or Refused."""
+        ...
+
+    def call_child(
+        self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> Coroutine[None, None, Any]:
+        """Start a child run and wait for its result. Raises RunFailed, RunCancelled, Conflict."""
+        ...
+
+    def start_child(
+        self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> Coroutine[None, None, str]:
+        """Start a child run and return its id. Raises Conflict."""
+        ...
+
+    def wait_for_child(self, run_id: str, workflow: "Workflow[..., Any] | str", /) -> Coroutine[None, None, Any]:
+        """Wait for the result of a run that was started before. Raises RunFailed, RunCancelled, NotFound."""
+        ...
+
+    def gather(self, items: "Sequence[Awaitable[Any] | Threaded]", /) -> Coroutine[None, None, tuple[Any, ...]]:
+        """Carry out all items, each in a branch of its own; their results in order, or the first error."""
+        ...
+
+    def first(self, items: "Sequence[Awaitable[Any] | Threaded]", /) -> Coroutine[None, None, tuple[int, Any]]:
+        """Carry out all items until the first has ended: its number and result, or its error."""
+        ...
+
+    def map(
+        self,
+        make: "Callable[[Any], Awaitable[Any] | Threaded]",
+        items: Sequence[Any],
+        limit: int | None,
+        keys: Sequence[str] | None,
+        return_exceptions: bool,  # noqa: FBT001  the protocol behind rt.map, where it is a keyword
+        /,
+    ) -> Coroutine[None, None, list[Any]]:
+        """`make(item)` for each item, called in the item's branch, at most `limit` at a time. `keys`: one per item."""
+        ...
+
+    def publish(self, key: str, body: bytes, /) -> None:
+        """Publish an encoded value with the next effect."""
+        ...
+
+    def state(self, type: type[Any], /) -> Any:  # noqa: A002
+        """What the App's lifespan has yielded of this type. Raises ConfigurationError."""
+        ...
+
     def time(self) -> int:
         """The engine's time, in microseconds."""
         ...
@@ -124,8 +195,20 @@ class Runtime(Protocol):
     def progress(self, done: float | None, total: float | None, note: str, /) -> None: ...
 
 
+class BlockingRuntime(Protocol):
+    """The engine behind a `def` workflow, which runs on a thread of its own."""
+
+    def block(self, call: Callable[[Runtime], Any], /) -> Any:
+        """Carry `call` out on the event loop, await what it returns if that is a coroutine, and block until then."""
+        ...
+
+    def info(self) -> RunInfo: ...
+
+
 runtime_variable: ContextVar[Runtime | None] = ContextVar("runtrue_runtime", default=None)
-"""The engine behind the calling workflow; None outside of one and inside a step."""
+"""The engine behind the calling `async def` workflow; None outside of one and inside a step."""
+blocking_variable: ContextVar[BlockingRuntime | None] = ContextVar("runtrue_blocking", default=None)
+"""The engine behind the calling `def` workflow; None outside of one and inside a step."""
 step_variable: ContextVar[StepInfo | None] = ContextVar("runtrue_step", default=None)
 
 
@@ -134,11 +217,39 @@ def current_runtime(call: str) -> Runtime:
     runtime = runtime_variable.get()
     if runtime is not None:
         return runtime
+    if blocking_variable.get() is not None:
+        raise WrongPlace(
+            f"{call} was called in a `def` workflow, where nothing can be awaited; `import runtrue.sync as rt` has "
+            "the same words, blocking"
+        )
+    raise _nowhere(call)
+
+
+def current_blocking(call: str) -> BlockingRuntime:
+    """The engine behind the calling `def` workflow. Raises WrongPlace with the right place for `call`."""
+    blocking = blocking_variable.get()
+    if blocking is not None:
+        return blocking
+    if runtime_variable.get() is not None:
+        raise WrongPlace(
+            f"{call} of runtrue.sync was called in an `async def` workflow, where it would block the event loop; "
+            "`import runtrue as rt` has the same words, to be awaited"
+        )
+    raise _nowhere(call)
+
+
+def ask(call: str, of: Callable[[Runtime], T]) -> T:
+    """What the engine answers to `of`, from a workflow of either kind. Raises WrongPlace."""
+    blocking = blocking_variable.get()
+    return of(current_runtime(call)) if blocking is None else blocking.block(of)
+
+
+def _nowhere(call: str) -> WrongPlace:
     step = step_variable.get()
     if step is not None:
-        raise WrongPlace(
+        return WrongPlace(
             f"{call} was called inside step {step.name}; durable calls belong in the workflow, between its steps"
         )
-    raise WrongPlace(
+    return WrongPlace(
         f"{call} was called outside of a running workflow; it works only inside a function under @rt.workflow"
     )

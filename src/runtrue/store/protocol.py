@@ -17,13 +17,18 @@ from runtrue.records import (
     Event,
     Hold,
     InFlight,
+    Message,
     Pause,
     Progress,
     Request,
     RunRecord,
     StepRecord,
+    Wait,
     WorkerRecord,
 )
+
+NEVER = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: `ready_at` of a run that no time wakes, only a fact."""
 
 LOSSES_BEFORE_HOLD = 5
 """So many lost workers without a newly recorded step park the run under a hold."""
@@ -31,8 +36,19 @@ LOSSES_BEFORE_HOLD = 5
 
 # ---------------------------------------------------------------- starting
 @dataclass(frozen=True, slots=True)
+class ParentLink:
+    """The place in a parent run that starts a child. `cancels`: a parent that is cancelled, or a branch of it that is
+    closed while it waits for the child, has the child cancelled too."""
+
+    run_id: str
+    branch: str
+    ordinal: int
+    cancels: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be born `pending`. `ready_at` may lie in the future. `input` is encoded."""
+    """A run to be born `pending`. `ready_at` may lie in the future, `deadline_at` must. `input` is encoded."""
 
     id: str
     workflow: str
@@ -43,6 +59,8 @@ class NewRun:
     idempotency_key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     actor: str = ""
+    deadline_at: int | None = None
+    parent: ParentLink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,7 @@ class CommandRequest:
     """One verb for one run. The store does nothing at all once its clock is past `not_after`.
 
     `pause_id` (resume): only if this is still the active pause. `hold_id` and `value` (answer): which hold, how.
+    `value` and `body` (send): the topic and the encoded message.
     """
 
     run_id: str
@@ -72,6 +91,7 @@ class CommandRequest:
     pause_id: str | None = None
     hold_id: str | None = None
     value: str = ""
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +121,11 @@ class CommandReply:
 # ---------------------------------------------------------------- workers
 @dataclass(frozen=True, slots=True)
 class NewWorker:
-    """A worker that registers. Its id was never used before. `lease` in microseconds."""
+    """A worker that registers. Its id was never used before. `lease` in microseconds.
+
+    `code_digests`: the digest of the code of each (workflow, version) that it serves. A `code_mismatch` hold of a run
+    of these is closed if none of the run's holds was ever opened by that very code.
+    """
 
     id: str
     host: str
@@ -109,6 +133,7 @@ class NewWorker:
     slots: int
     serves: Sequence[str]
     lease: int
+    code_digests: Sequence[tuple[str, str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +160,11 @@ class OwnedRun:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed run with all that is needed to execute it, read after the claim in the same transaction."""
+    """A claimed run with all that is needed to execute it, read after the claim in the same transaction.
+
+    Open waits that could be met by then are met: their results are among `steps`. `waits` are those still open, and
+    `wakeups` is the counter that all of this was read at.
+    """
 
     run_id: str
     workflow: str
@@ -149,6 +178,8 @@ class Claimed:
     created_at: int
     steps: Sequence[StepRecord]
     attempts: Sequence[AttemptRecord]
+    waits: Sequence[Wait] = ()
+    parent_id: str | None = None
 
 
 # ---------------------------------------------------------------- the journal
@@ -159,18 +190,24 @@ class ParkRequested:
 
 @dataclass(frozen=True, slots=True)
 class ParkBlocked:
-    """Nothing can go on before `ready_at`. Legal only while the run's wake counter is still `wakeups`."""
+    """Nothing can go on before `ready_at`. Legal only while the run's wake counter is still `wakeups`.
+
+    `by_any_child`: the end of any child that is waited for lets something go on. Otherwise only the end of the last one
+    does, or that of one which has not completed.
+    """
 
     wakeups: int
     ready_at: int
+    by_any_child: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ParkHeld:
-    """The engine opens a hold of `kind`."""
+    """The engine opens a hold of `kind`; `code_digest` is that of the code which does not fit."""
 
     kind: HoldKind
     reason: str
+    code_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +232,37 @@ End = ParkRequested | ParkBlocked | ParkHeld | Release | Finish
 
 
 @dataclass(slots=True)
+class OpenWait:
+    """Open a wait and look whether it is met already.
+
+    One that is registered at its place before keeps its first deadline. `gives_up` is the encoded error to record if
+    the wait is not met now; None leaves it open.
+    """
+
+    wait: Wait
+    gives_up: bytes | None = None
+
+
+@dataclass(slots=True)
+class ChildStart:
+    """Start a child. Exactly one of the others: `wait` to wait for its end, `record` (kind `start_child`) to go on.
+
+    If the child's id or key is taken by a run of another workflow or input, a step with the encoded Conflict is recorded
+    at the place instead. If it is taken by the same start, that run is the child; `wait.subject` and the output of
+    `record` (its id, encoded) are set by the store.
+    """
+
+    run: NewRun
+    wait: Wait | None = None
+    record: StepRecord | None = None
+
+
+@dataclass(slots=True)
 class RunEffects:
     """What one run wants recorded, under the epoch it was claimed with. At most one of these per run in a batch.
 
-    `end` comes alone: it is sent only when the run has no other unacknowledged effect.
+    `published` replaces values by key. `closed_waits` are places whose open waits are moot. With `looks` all open waits
+    of the run are looked at. `end` comes alone: it is sent only when the run has no other unacknowledged effect.
     """
 
     run_id: str
@@ -207,6 +271,11 @@ class RunEffects:
     attempts: Sequence[AttemptRecord] = ()
     progress: Progress | None = None
     end: End | None = None
+    waits: Sequence[OpenWait] = ()
+    children: Sequence[ChildStart] = ()
+    published: Mapping[str, bytes] | None = None
+    closed_waits: Sequence[tuple[str, int]] = ()
+    looks: bool = False
 
 
 class Recorded(StrEnum):
@@ -228,7 +297,8 @@ class EffectsReply:
     """The reply for one run: what became of its effects, and the row's status and wake counter after the commit.
 
     `existing` holds the steps that were recorded before at the places of this batch: the worker uses those results,
-    never its own. `error` tells why an effect is condemned.
+    never its own. It also holds the steps that the store recorded itself: waits that are met or have given up, started
+    children, children that could not be started. `error` tells why an effect is condemned.
     """
 
     recorded: Recorded
@@ -241,12 +311,16 @@ class EffectsReply:
 # ---------------------------------------------------------------- sweeping and watching
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One round of the sweeper. `more` is True where the round was full and another should follow at once."""
+    """One round of the sweeper. `more` is True where the round was full and another should follow at once.
+
+    `runs_cancelled`: by their deadline, or with their parent.
+    """
 
     workers_lost: Sequence[str]
     runs_released: int
     runs_held: int
     more: bool
+    runs_cancelled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +397,22 @@ class Store(Protocol):
 
     async def commands(self, run_id: str) -> list[CommandRecord]: ...
 
+    async def waits(self, run_id: str) -> list[Wait]:
+        """The waits of a run by place, closed ones too."""
+        ...
+
+    async def messages(self, run_id: str) -> list[Message]:
+        """The messages that were sent to a run, oldest first, received ones too."""
+        ...
+
+    async def published(self, run_id: str) -> dict[str, bytes]:
+        """The encoded values that a run has published, by key."""
+        ...
+
+    async def children(self, run_id: str) -> list[RunRecord]:
+        """The runs that this run has started as its children, oldest first. No payloads."""
+        ...
+
     async def command(self, request: CommandRequest) -> CommandReply:
         """Carry out one verb. Raises StoreBusy if the database was busy until the deadline: nothing was changed."""
         ...
@@ -363,7 +453,10 @@ class Store(Protocol):
         ...
 
     async def sweep(self, limit: int = 500) -> Swept:
-        """Mark workers lost whose lease has run out (one-way), then put right up to `limit` runs without an owner."""
+        """Mark workers lost whose lease has run out (one-way), then put right up to `limit` runs without an owner.
+
+        Then cancel up to `limit` runs whose deadline has passed, or whose parent was cancelled or waits no longer.
+        """
         ...
 
     # -- upkeep
