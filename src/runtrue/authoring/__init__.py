@@ -12,14 +12,34 @@ from runtrue.authoring._calls import (
     this_step,
     uuid4,
 )
-from runtrue.authoring._context import RunInfo, Runtime, StepInfo, runtime_variable, step_variable
+from runtrue.authoring._context import (
+    BlockingRuntime,
+    RunInfo,
+    Runtime,
+    StepInfo,
+    Threaded,
+    blocking_variable,
+    runtime_variable,
+    step_variable,
+)
 from runtrue.authoring._duration import Duration, datetime_of, microseconds_of, seconds_of
-from runtrue.authoring._step import AsyncStep, Retry, Step, StepSettings, step
-from runtrue.authoring._workflow import AsyncWorkflow, RunSettings, Workflow, workflow
+from runtrue.authoring._retry import Retry
+from runtrue.authoring._step import AsyncStep, Step, StepSettings, SyncStep, step
+from runtrue.authoring._workflow import (
+    AsyncWorkflow,
+    DefinedWorkflow,
+    RunSettings,
+    SyncWorkflow,
+    Workflow,
+    ref,
+    workflow,
+)
 
 __all__ = [
     "AsyncStep",
     "AsyncWorkflow",
+    "BlockingRuntime",
+    "DefinedWorkflow",
     "Duration",
     "Retry",
     "RunInfo",
@@ -29,12 +49,17 @@ __all__ = [
     "Step",
     "StepInfo",
     "StepSettings",
+    "SyncStep",
+    "SyncWorkflow",
+    "Threaded",
     "Workflow",
+    "blocking_variable",
     "datetime_of",
     "logger",
     "microseconds_of",
     "now",
     "random",
+    "ref",
     "runtime_variable",
     "seconds_of",
     "set_progress",

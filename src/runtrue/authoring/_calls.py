@@ -12,8 +12,8 @@ from runtrue.authoring._context import (
     StepInfo,
     checked_progress,
     current_runtime,
-    runtime_variable,
     step_variable,
+    workflow_info,
 )
 from runtrue.authoring._duration import Duration, datetime_of, microseconds_at, seconds_of
 from runtrue.errors import WrongPlace
@@ -68,7 +68,7 @@ def this_step() -> StepInfo:
     step = step_variable.get()
     if step is not None:
         return step
-    where = "in a workflow, between its steps" if runtime_variable.get() is not None else "outside of a running step"
+    where = "in a workflow, between its steps" if workflow_info() is not None else "outside of a running step"
     raise WrongPlace(
         f"rt.this_step was called {where}; it works inside a function under @rt.step while a run executes it"
     )
@@ -79,16 +79,15 @@ class RunLogger(logging.LoggerAdapter[logging.Logger]):
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  the name that logging gives
         """False while the calling workflow replays: what is logged there was logged the first time."""
-        runtime = runtime_variable.get()
-        if runtime is not None and runtime.info().replaying:
+        run = workflow_info()
+        if run is not None and run.replaying:
             return False
         return super().isEnabledFor(level)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add `run_id`, `workflow`, `step` and `attempt` to the record."""
         step = step_variable.get()
-        runtime = runtime_variable.get()
-        run = step.run if step is not None else runtime.info() if runtime is not None else None
+        run = step.run if step is not None else workflow_info()
         if run is None:
             return msg, kwargs
         extra: dict[str, Any] = {"run_id": run.id, "workflow": run.workflow}

@@ -40,7 +40,7 @@ class StepInfo:
     services that take one.
     """
 
-    __slots__ = ("_cancel_requested", "_progress", "attempt", "idempotency_key", "name", "run")
+    __slots__ = ("_cancel_requested", "_progress", "attempt", "idempotency_key", "name", "run", "state_of")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class StepInfo:
         idempotency_key: str,
         cancel_requested: Callable[[], bool],
         progress: "ProgressReport",
+        state_of: "Callable[[type[Any]], Any] | None" = None,
     ) -> None:
         self.run = run
         self.name = name
@@ -57,6 +58,7 @@ class StepInfo:
         self.idempotency_key = idempotency_key
         self._cancel_requested = cancel_requested
         self._progress = progress
+        self.state_of = state_of
 
     @property
     def run_id(self) -> str:
@@ -172,7 +174,7 @@ class Runtime(Protocol):
         items: Sequence[Any],
         limit: int | None,
         keys: Sequence[str] | None,
-        return_exceptions: bool,  # noqa: FBT001  the protocol behind rt.map, where it is a keyword
+        return_exceptions: bool,
         /,
     ) -> Coroutine[None, None, list[Any]]:
         """`make(item)` for each item, called in the item's branch, at most `limit` at a time. `keys`: one per item."""
@@ -242,6 +244,39 @@ def ask(call: str, of: Callable[[Runtime], T]) -> T:
     """What the engine answers to `of`, from a workflow of either kind. Raises WrongPlace."""
     blocking = blocking_variable.get()
     return of(current_runtime(call)) if blocking is None else blocking.block(of)
+
+
+def awaiting_runtime(call: str, otherwise: str) -> Runtime | None:
+    """The engine for a call that is awaited; None outside of a workflow and inside a step.
+
+    In a `def` workflow nothing can be awaited: raises WrongPlace that says how to write it (`otherwise`).
+    """
+    runtime = runtime_variable.get()
+    if runtime is None and blocking_variable.get() is not None:
+        raise WrongPlace(
+            f"{call} was called to be awaited, in a `def` workflow, where nothing can be; write {otherwise}"
+        )
+    return runtime
+
+
+def blocking_runtime(call: str, otherwise: str) -> BlockingRuntime | None:
+    """The engine for a call that blocks; None outside of a workflow and inside a step.
+
+    In an `async def` workflow nothing may block: raises WrongPlace that says how to write it (`otherwise`).
+    """
+    blocking = blocking_variable.get()
+    if blocking is None and runtime_variable.get() is not None:
+        raise WrongPlace(
+            f"{call} was called so that it would block the event loop of an `async def` workflow; "
+            f"write `await {otherwise}`"
+        )
+    return blocking
+
+
+def workflow_info() -> RunInfo | None:
+    """The run whose workflow, of either kind, is the calling code; None outside of one and inside a step."""
+    engine = runtime_variable.get() or blocking_variable.get()
+    return None if engine is None else engine.info()
 
 
 def _nowhere(call: str) -> WrongPlace:
