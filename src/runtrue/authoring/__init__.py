@@ -4,14 +4,18 @@ from runtrue.authoring._calls import (
     RunLogger,
     logger,
     now,
+    patched,
+    publish,
     random,
     set_progress,
     sleep,
     sleep_until,
+    state,
     this_run,
     this_step,
     uuid4,
 )
+from runtrue.authoring._children import ChildHandle, require_workflow, start_child
 from runtrue.authoring._context import (
     BlockingRuntime,
     RunInfo,
@@ -19,10 +23,13 @@ from runtrue.authoring._context import (
     StepInfo,
     Threaded,
     blocking_variable,
+    current_blocking,
     runtime_variable,
     step_variable,
 )
-from runtrue.authoring._duration import Duration, datetime_of, microseconds_of, seconds_of
+from runtrue.authoring._duration import Duration, datetime_of, microseconds_at, microseconds_of, seconds_of
+from runtrue.authoring._groups import checked_items, first, gather, map, require_some  # noqa: A004  the user's word
+from runtrue.authoring._messages import Addressed, Topic, checked_wait, encode_message, receive, run_id_of, send
 from runtrue.authoring._retry import Retry
 from runtrue.authoring._step import AsyncStep, Step, StepSettings, SyncStep, step
 from runtrue.authoring._workflow import (
@@ -36,9 +43,11 @@ from runtrue.authoring._workflow import (
 )
 
 __all__ = [
+    "Addressed",
     "AsyncStep",
     "AsyncWorkflow",
     "BlockingRuntime",
+    "ChildHandle",
     "DefinedWorkflow",
     "Duration",
     "Retry",
@@ -52,19 +61,37 @@ __all__ = [
     "SyncStep",
     "SyncWorkflow",
     "Threaded",
+    "Topic",
     "Workflow",
     "blocking_variable",
+    "checked_items",
+    "checked_wait",
+    "current_blocking",
     "datetime_of",
+    "encode_message",
+    "first",
+    "gather",
     "logger",
+    "map",
+    "microseconds_at",
     "microseconds_of",
     "now",
+    "patched",
+    "publish",
     "random",
+    "receive",
     "ref",
+    "require_some",
+    "require_workflow",
+    "run_id_of",
     "runtime_variable",
     "seconds_of",
+    "send",
     "set_progress",
     "sleep",
     "sleep_until",
+    "start_child",
+    "state",
     "step",
     "step_variable",
     "this_run",

@@ -40,7 +40,7 @@ class StepInfo:
     services that take one.
     """
 
-    __slots__ = ("_cancel_requested", "_progress", "attempt", "idempotency_key", "name", "run", "state_of")
+    __slots__ = ("_cancel_requested", "_progress", "_state_of", "attempt", "idempotency_key", "name", "run")
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class StepInfo:
         self.idempotency_key = idempotency_key
         self._cancel_requested = cancel_requested
         self._progress = progress
-        self.state_of = state_of
+        self._state_of = state_of
 
     @property
     def run_id(self) -> str:
@@ -72,6 +72,12 @@ class StepInfo:
     def progress(self, *, done: float | None = None, total: float | None = None, note: str = "") -> None:
         """Report how far the run is; the last report shows in `runtrue run watch`."""
         self._progress(*checked_progress(done, total, note))
+
+    def state(self, type: type[T], /) -> T:  # noqa: A002  nothing else says as well what is asked for
+        """What the App's lifespan has yielded of this type. Raises ConfigurationError."""
+        if self._state_of is None:
+            raise ConfigurationError(f"step {self.name}: there is no {type.__name__}, the App has no lifespan")
+        return self._state_of(type)
 
 
 class ProgressReport(Protocol):
@@ -224,7 +230,7 @@ def current_runtime(call: str) -> Runtime:
             f"{call} was called in a `def` workflow, where nothing can be awaited; `import runtrue.sync as rt` has "
             "the same words, blocking"
         )
-    raise _nowhere(call)
+    raise nowhere(call)
 
 
 def current_blocking(call: str) -> BlockingRuntime:
@@ -237,7 +243,7 @@ def current_blocking(call: str) -> BlockingRuntime:
             f"{call} of runtrue.sync was called in an `async def` workflow, where it would block the event loop; "
             "`import runtrue as rt` has the same words, to be awaited"
         )
-    raise _nowhere(call)
+    raise nowhere(call)
 
 
 def ask(call: str, of: Callable[[Runtime], T]) -> T:
@@ -279,7 +285,8 @@ def workflow_info() -> RunInfo | None:
     return None if engine is None else engine.info()
 
 
-def _nowhere(call: str) -> WrongPlace:
+def nowhere(call: str) -> WrongPlace:
+    """The refusal of a durable call outside of a workflow, or inside a step."""
     step = step_variable.get()
     if step is not None:
         return WrongPlace(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from typing_extensions import TypeForm
 
@@ -323,7 +323,7 @@ def workflow(
     def decorate(function: Callable[..., Any]) -> DefinedWorkflow[..., Any]:
         require_function("workflow", function)
         is_async = inspect.iscoroutinefunction(function)
-        colour: type[DefinedWorkflow[..., Any]] = AsyncWorkflow if is_async else SyncWorkflow
+        colour = cast("type[DefinedWorkflow[..., Any]]", AsyncWorkflow if is_async else SyncWorkflow)
         return colour(function, name, version, deadline=deadline, raises=raises)
 
     return decorate if fn is None else decorate(fn)
