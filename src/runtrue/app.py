@@ -6,29 +6,41 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Self
+from types import ModuleType, TracebackType
+from typing import Any, Self, cast
 
-from runtrue.authoring import AsyncWorkflow, Duration, Workflow, seconds_of
+from runtrue.authoring import DefinedWorkflow, Duration, StepInfo, Workflow, seconds_of
 from runtrue.client import Client
+from runtrue.client_sync import SyncClient
 from runtrue.engine.sweeper import SWEEP_SECONDS, Sweeper
 from runtrue.engine.worker import Worker
-from runtrue.errors import ConfigurationError
+from runtrue.errors import ConfigurationError, StoreUnusable
 from runtrue.lifecycle import Status
+from runtrue.lifespan import Lifespan
 
 LEASE_SECONDS = 15.0
 DRAIN_SECONDS = 30.0
 STALL_LIMIT_SECONDS = 900.0
 SLOTS = 100
+THREADS = 32
 
 
 class App(Client):
     """Everything a process needs to run workflows: `async with app:` opens the database and starts a worker.
 
     `workflows`: workflows, or modules (or their names) whose workflows are all served. `slots`: how many runs this
-    process executes at a time. `lease`: after how long without a sign of life a worker counts as lost; long ones
-    survive long freezes, short ones take over sooner. `drain`: how long a stopping worker waits for steps in flight.
+    process executes at a time. `threads`: how many `def` steps that are called with `.aio` run at a time. `lease`:
+    after how long without a sign of life a worker counts as lost; long ones survive long freezes, short ones take
+    over sooner. `drain`: how long a stopping worker waits for steps in flight.
+
+    `lifespan`: a function that returns an async context manager. It is entered when the App is opened, before the
+    worker starts, and left after the drain; what it yields, one object or a tuple of them, is found by
+    `rt.state(Type)`. `around_step`: called with the StepInfo of each attempt of a step; the context manager that it
+    returns is entered around the attempt, where that runs: on the loop, or on the thread of a `def` step.
+
+    `with app:` opens it in a background thread, and gives a SyncClient over it.
     """
 
     def __init__(
@@ -37,16 +49,27 @@ class App(Client):
         *,
         workflows: Sequence[Workflow[..., Any] | ModuleType | str] = (),
         slots: int = SLOTS,
+        threads: int = THREADS,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        around_step: Callable[[StepInfo], AbstractContextManager[None]] | None = None,
         lease: Duration = LEASE_SECONDS,
         drain: Duration = DRAIN_SECONDS,
         stall_limit: Duration = STALL_LIMIT_SECONDS,
         actor: str = "",
     ) -> None:
         super().__init__(database, actor=actor)
-        if type(slots) is not int or not 1 <= slots <= 100_000:
-            raise ConfigurationError(f"App: slots must be a whole number from 1 to 100,000, not {slots!r}")
+        for name, count, most in (("slots", slots, 100_000), ("threads", threads, 1_000)):
+            if type(count) is not int or not 1 <= count <= most:
+                raise ConfigurationError(f"App: {name} must be a whole number from 1 to {most:,}, not {count!r}")
+        for name, function in (("lifespan", lifespan), ("around_step", around_step)):
+            if function is not None and not callable(function):
+                raise ConfigurationError(f"App: {name}= takes a function, not {_kind_of(function)}")
         self._registry = _register(workflows)
+        self._workflows = self._registry
         self._slots = slots
+        self._threads = threads
+        self._lifespan = lifespan
+        self._around_step = around_step
         self._lease_seconds = seconds_of("App: lease", lease)
         if self._lease_seconds < 0.5:
             raise ConfigurationError(
@@ -59,10 +82,14 @@ class App(Client):
         self._on_ended: Callable[[str, Status], None] = _stay_silent
         self._worker: Worker | None = None
         self._sweeper: Sweeper | None = None
+        self._living: Lifespan | None = None
+        self._state: tuple[object, ...] = ()
+        self._blocking: SyncClient | None = None
+        self._unusable: StoreUnusable | None = None
         self._stop = asyncio.Event()
 
     @property
-    def workflows(self) -> Sequence[AsyncWorkflow[..., Any]]:
+    def workflows(self) -> Sequence[DefinedWorkflow[..., Any]]:
         """The workflows that this App serves."""
         return tuple(self._registry.values())
 
@@ -91,6 +118,9 @@ class App(Client):
             database if database is not None else self._database_argument,
             workflows=self.workflows,
             slots=self._slots if slots is None else slots,
+            threads=self._threads,
+            lifespan=self._lifespan,
+            around_step=self._around_step,
             lease=self._lease_seconds if lease is None else lease,
             drain=self._drain_seconds,
             stall_limit=self._stall_limit_seconds,
@@ -103,9 +133,10 @@ class App(Client):
 
     # ------------------------------------------------------------ life
     async def open(self) -> Self:
-        """Open the database and start worker and sweeper."""
+        """Open the database, enter the lifespan, and start worker and sweeper."""
         await super().open()
         self._stop = asyncio.Event()
+        self._unusable = None
         watcher = self.watcher
 
         def tell(run_id: str, status: Status) -> None:
@@ -113,6 +144,9 @@ class App(Client):
             self._on_ended(run_id, status)
 
         try:
+            if self._lifespan is not None:
+                self._living = Lifespan(self._lifespan)
+                self._state = await self._living.enter()
             self._worker = Worker(
                 self.store,
                 self.clock,
@@ -138,26 +172,77 @@ class App(Client):
         return self
 
     async def close(self) -> None:
-        """Drain the worker, then close the database. Idempotent."""
-        worker, sweeper = self._worker, self._sweeper
-        self._worker = self._sweeper = None
+        """Drain the worker, leave the lifespan, then close the database. Idempotent. Raises what leaving raises."""
+        worker, sweeper, living = self._worker, self._sweeper, self._living
+        self._worker = self._sweeper = self._living = None
         if worker is not None:
             await worker.drain(self._drain_seconds)
         if sweeper is not None:
             await sweeper.stop()
-        await super().close()
+        try:
+            if living is not None:
+                await living.leave()
+        finally:
+            await super().close()
 
     async def serve(self) -> None:
-        """Open, execute runs until `request_drain` is called, drain and close."""
+        """Open, execute runs until `request_drain` is called, drain and close.
+
+        Raises StoreUnusable when the database is lost for good meanwhile.
+        """
         async with self:
             await self._stop.wait()
+        if self._unusable is not None:
+            raise self._unusable
 
     def request_drain(self) -> None:
         """Let `serve` end: no new claims, runs are given back at their next step boundary."""
         self._stop.set()
 
+    def _give_up(self, error: StoreUnusable) -> None:
+        """The worker met a database that no further attempt can use; whoever serves must not go on as if it worked."""
+        self._unusable = error
+        self._stop.set()
+
+    # ------------------------------------------------------------ for programs without a loop
+    def __enter__(self) -> SyncClient:
+        """Open the App in a background thread. What is returned starts runs here, and talks to them."""
+        if self._blocking is not None:
+            raise ConfigurationError("this App is open already; close it first")
+        blocking = SyncClient.like(self, lambda: self)
+        self._blocking = blocking
+        try:
+            return blocking.__enter__()
+        except BaseException:
+            self._blocking = None
+            raise
+
+    def __exit__(self, et: type[BaseException] | None, ev: BaseException | None, tb: TracebackType | None, /) -> None:
+        blocking, self._blocking = self._blocking, None
+        if blocking is not None:
+            blocking.close()
+
+    def client(self) -> Client:
+        """A Client for this App's database, not open. It executes nothing."""
+        self._refuse_in_memory()
+        return self.twin()
+
+    def sync_client(self) -> SyncClient:
+        """A SyncClient for this App's database. It executes nothing."""
+        self._refuse_in_memory()
+        return SyncClient.like(self, self.twin)
+
+    def _refuse_in_memory(self) -> None:
+        if self.database.value == "sqlite://":
+            raise ConfigurationError(
+                "the database of this App is in memory, where no other client can see it; use the App"
+            )
+
     def run_forever(self) -> None:
-        """Serve in a loop of its own until SIGTERM or SIGINT, then drain. Blocks; for programs without a loop."""
+        """Serve in a loop of its own until SIGTERM or SIGINT, then drain. Blocks; for programs without a loop.
+
+        Raises StoreUnusable when the database is lost for good meanwhile.
+        """
 
         async def serve() -> None:
             loop = asyncio.get_running_loop()
@@ -166,12 +251,6 @@ class App(Client):
             await self.serve()
 
         asyncio.run(serve())
-
-    def _known(self, workflow: str, version: str | None = None) -> Workflow[..., Any] | None:
-        if version is not None:
-            return self._registry.get((workflow, version))
-        found = [served for (name, _), served in self._registry.items() if name == workflow]
-        return found[-1] if found else None
 
 
 def load_app(target: str) -> App:
@@ -230,25 +309,40 @@ def _load_module(place: str) -> ModuleType:
         ) from None
 
 
-def _register(given: Sequence[Workflow[..., Any] | ModuleType | str]) -> dict[tuple[str, str], AsyncWorkflow[..., Any]]:
-    registry: dict[tuple[str, str], AsyncWorkflow[..., Any]] = {}
+Registry = dict[tuple[str, str], DefinedWorkflow[..., Any]]
+
+
+def _register(given: Sequence[Workflow[..., Any] | ModuleType | str]) -> Registry:
+    registry: Registry = {}
     for entry in given:
-        if isinstance(entry, AsyncWorkflow):
-            found: list[AsyncWorkflow[..., Any]] = [entry]
-        elif isinstance(entry, (str, ModuleType)):
-            module = _load_module(entry) if isinstance(entry, str) else entry
-            found = [value for value in vars(module).values() if isinstance(value, AsyncWorkflow)]
-            if not found:
-                raise ConfigurationError(f"App: module {module.__name__} holds no workflow")
-        else:
-            raise ConfigurationError(f"App: workflows= takes workflows and modules, not {_kind_of(entry)}")
-        for workflow in found:
+        for workflow in _workflows_of(entry):
             known = registry.get((workflow.name, workflow.version))
-            if known is not None and known.fn is not workflow.fn:
+            if known is not None and known.fn != workflow.fn:  # a method is another object at each access
                 raise ConfigurationError(f"App: two workflows are called {workflow.name}@{workflow.version}")
             workflow.resolve()
             registry[workflow.name, workflow.version] = workflow
     return registry
+
+
+def _workflows_of(entry: object) -> Sequence[DefinedWorkflow[..., Any]]:
+    if isinstance(entry, DefinedWorkflow):
+        workflow = cast("DefinedWorkflow[..., Any]", entry)
+        if workflow.lacks_instance:
+            owner, _, name = workflow.function.__qualname__.rpartition("<locals>.")[2].rpartition(".")
+            raise ConfigurationError(f"App: {owner}.{name} is a method; give that of an instance: {owner}(...).{name}")
+        return [workflow]
+    if isinstance(entry, Workflow):
+        name = cast("Workflow[..., Any]", entry).name
+        raise ConfigurationError(f"App: workflow {name} is known by its name only; give the function itself")
+    if not isinstance(entry, (str, ModuleType)):
+        raise ConfigurationError(f"App: workflows= takes workflows and modules, not {_kind_of(entry)}")
+    module = _load_module(entry) if isinstance(entry, str) else entry
+    found: list[DefinedWorkflow[..., Any]] = [
+        value for value in vars(module).values() if isinstance(value, DefinedWorkflow) and not value.lacks_instance
+    ]
+    if not found:
+        raise ConfigurationError(f"App: module {module.__name__} holds no workflow")
+    return found
 
 
 def _kind_of(value: object) -> str:

@@ -2,172 +2,28 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
-from runtrue import codec
-from runtrue.authoring import Duration, RunSettings, Workflow, datetime_of, seconds_of
+from runtrue.authoring import RunSettings, Workflow, ref
 from runtrue.clock import Clock, SystemClock
 from runtrue.config import Setting, resolve_database
-from runtrue.errors import (
-    ConfigurationError,
-    ErrorInfo,
-    ResultTimeout,
-    RunCancelled,
-    RunFailed,
-)
-from runtrue.lifecycle import TERMINAL, Status
-from runtrue.records import Event, Hold, RunRecord
-from runtrue.service import Outcome, Service, StartOptions
+from runtrue.errors import ConfigurationError
+from runtrue.handles import Run, RunHandle, WaitFor, run_of
+from runtrue.lifecycle import Status
+from runtrue.service import Service, StartOptions
 from runtrue.store import Store, open_store
 from runtrue.store.protocol import NewRun
 from runtrue.watcher import RunWatcher
 
+__all__ = ["Client", "Run", "RunHandle", "WaitFor"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
-WaitFor: TypeAlias = Literal["finished", "paused", "waiting", "completed", "failed", "cancelled"]
 START_BATCH = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Run(Generic[R_co]):
-    """A run as its row was when it was read. `output` is set once it is completed, `error` once it has failed."""
-
-    id: str
-    workflow: str
-    version: str
-    status: Status
-    attempt: int
-    steps_done: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    tags: Mapping[str, str] = field(default_factory=dict[str, str])
-    output: R_co | None = None
-    error: ErrorInfo | None = None
-    reason: str = ""
-    """Why a pause or cancel was asked, as whoever asked it wrote."""
-
-
-class RunHandle(Generic[R_co]):
-    """A run, seen from outside. It holds an id; every call asks the database."""
-
-    def __init__(self, client: "Client", run_id: str, result_type: Any = Any) -> None:
-        self._client = client
-        self._id = run_id
-        self._result_type = result_type
-
-    def __repr__(self) -> str:
-        return f"<run {self._id}>"
-
-    @property
-    def id(self) -> str:
-        """The run's id."""
-        return self._id
-
-    async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end and return what the workflow returned.
-
-        Raises RunFailed, RunCancelled, or ResultTimeout after `timeout`: the wait ends, the run goes on.
-        """
-        await self._reach(TERMINAL, timeout)
-        run = await self._client.service.get(self._id)
-        if run.status is Status.COMPLETED:
-            return codec.decode(run.output or b"null", self._result_type, what=f"the result of run {self._id}")
-        if run.status is Status.FAILED:
-            raise RunFailed(self._id, codec.decode_error(run.error or b"{}"))
-        raise RunCancelled(self._id, run.request.reason if run.request else "")
-
-    async def status(self) -> Status:
-        """The run's status now. Raises NotFound."""
-        return (await self._client.service.get(self._id, payloads=False)).status
-
-    async def info(self) -> Run[R_co]:
-        """The run as its row is now. Raises NotFound."""
-        return _run_of(await self._client.service.get(self._id), self._result_type)
-
-    async def wait(self, until: WaitFor = "finished", /, *, timeout: Duration | None = None) -> Run[R_co]:
-        """Wait until the run has this status, or has ended otherwise; look at the status of what is returned.
-
-        Raises ResultTimeout after `timeout`. A status that lasts only a moment may be missed.
-        """
-        if until != "finished" and until not in _WAITABLE:
-            raise ConfigurationError(
-                f"run {self._id}: cannot wait for {until!r}; one of finished, {', '.join(_WAITABLE)}"
-            )
-        await self._reach(TERMINAL if until == "finished" else frozenset({Status(until)}), timeout)
-        return await self.info()
-
-    async def pause(self, *, reason: str = "", request_id: str = "") -> Outcome:
-        """Pause: at once if no worker has the run, else at its next step boundary. Raises Refused."""
-        return await self._client.service.pause(self._id, reason=reason, request_id=request_id)
-
-    async def resume(self, *, reason: str = "", request_id: str = "", pause_id: str | None = None) -> Outcome:
-        """Resume a paused run or withdraw a pause request. Raises Refused."""
-        return await self._client.service.resume(self._id, reason=reason, request_id=request_id, pause_id=pause_id)
-
-    async def cancel(self, *, reason: str = "", request_id: str = "", wait: bool = False) -> Outcome:
-        """Cancel: at once if no worker has the run, else at its next step boundary. Raises Refused if it is too late.
-
-        With `wait` the call returns when the run has ended, with the outcome as it is then.
-        """
-        service = self._client.service
-        outcome = await service.cancel(self._id, reason=reason, request_id=request_id)
-        if wait and not outcome.done:
-            await self._reach(TERMINAL, None)
-            outcome = await service.cancel(self._id, reason=reason)
-        return outcome
-
-    async def terminate(self, *, reason: str = "", request_id: str = "") -> Outcome:
-        """End the run as cancelled now; its worker is fenced out. Raises Refused if it is too late."""
-        return await self._client.service.terminate(self._id, reason=reason, request_id=request_id)
-
-    async def answer(self, hold_id: str, value: str, *, reason: str = "", request_id: str = "") -> Outcome:
-        """Answer an open hold: `retry` or `fail` for a run that keeps losing its worker."""
-        return await self._client.service.answer(self._id, hold_id, value, reason=reason, request_id=request_id)
-
-    async def holds(self) -> list[Hold]:
-        """The open holds of the run."""
-        return await self._client.service.holds(self._id)
-
-    async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
-        """What happened to the run after event `after`, in order; with `follow` until the run has ended."""
-        while True:
-            status = await self.status()
-            for event in await self._all_after(after):
-                after = event.seq
-                yield event
-            if status in TERMINAL or not follow:
-                return
-            await self._client.changed()
-
-    async def _all_after(self, after: int) -> list[Event]:
-        found: list[Event] = []
-        while True:
-            page = await self._client.service.events(self._id, after=after, limit=1_000)
-            found.extend(page)
-            if len(page) < 1_000:
-                return found
-            after = page[-1].seq
-
-    async def _reach(self, wanted: frozenset[Status], timeout: Duration | None) -> Status:
-        if timeout is None:
-            return await self._client.watcher.wait(self._id, wanted)
-        seconds = seconds_of("timeout", timeout)
-        limit: asyncio.Timeout | None = None
-        try:
-            async with self._client.clock.timeout(seconds) as limit:
-                return await self._client.watcher.wait(self._id, wanted)
-        except TimeoutError:
-            if limit is None or not limit.expired():
-                raise
-        raise ResultTimeout(self._id, await self.status())
 
 
 class Client:
@@ -187,6 +43,7 @@ class Client:
         self._watcher: RunWatcher | None = None
         self._process_id = 0
         self._opening = False
+        self._workflows: Mapping[tuple[str, str], Workflow[..., Any]] = {}
         self.clock: Clock = SystemClock()
 
     # ------------------------------------------------------------ life
@@ -206,8 +63,9 @@ class Client:
         await self.close()
 
     async def open(self) -> Self:
-        """Open the database, bringing its schema up to date. Raises StoreUnusable."""
-        if self._store is not None or self._opening:
+        """Open the database, bringing its schema up to date. Raises StoreUnusable; ConfigurationError if it is open."""
+        if self._opening or self._store is not None:
+            self._refuse_after_fork()
             raise ConfigurationError(f"this {type(self).__name__} is open already; close it first")
         self._opening = True
         try:
@@ -223,6 +81,8 @@ class Client:
         """Close the database. Idempotent."""
         store, watcher = self._store, self._watcher
         self._store = self._service = self._watcher = None
+        if self._process_id != os.getpid():
+            return  # what was inherited over a fork is its parent's to close
         if watcher is not None:
             await watcher.close()
         if store is not None:
@@ -234,9 +94,12 @@ class Client:
         if self._store is None:
             name = type(self).__name__
             raise ConfigurationError(f"this {name} is not open; use `async with` or `await {name.lower()}.open()`")
-        if self._process_id != os.getpid():
-            raise ConfigurationError(f"this {type(self).__name__} was opened before the fork; open one in the child")
+        self._refuse_after_fork()
         return self._store
+
+    def _refuse_after_fork(self) -> None:
+        if self._store is not None and self._process_id != os.getpid():
+            raise ConfigurationError(f"this {type(self).__name__} was opened before the fork; open one in the child")
 
     @property
     def service(self) -> Service:
@@ -251,6 +114,12 @@ class Client:
         assert self.store is not None
         assert self._watcher is not None
         return self._watcher
+
+    def twin(self) -> "Client":
+        """A Client with the same settings, not open, that executes nothing."""
+        made = Client(self._database_argument, actor=self._actor, create=self._create)
+        made._workflows, made.clock = self._workflows, self.clock
+        return made
 
     async def changed(self, seconds: float = 1.0) -> None:
         """Return soon after the database changed, at the latest after `seconds`."""
@@ -277,17 +146,12 @@ class Client:
         """
         if not isinstance(workflow, (str, Workflow)):
             raise ConfigurationError(f"start takes a workflow or its name, not {type(workflow).__name__}")
-        if isinstance(workflow, str):
-            known = self._known(workflow)
-            if known is None:
-                encoded = _encode_by_name(workflow, args, kwargs)
-                started = await self.service.start(workflow, None, encoded, StartOptions())
-                return RunHandle(self, started.run_id)
-            workflow = known
         chosen = cast("Workflow[..., Any]", workflow)
-        encoded = _encode_input(chosen, args, kwargs)
+        if isinstance(workflow, str):
+            chosen = self._known(workflow) or ref(workflow)
+        encoded = chosen.encode_input(args, kwargs)
         started = await self.service.start(chosen.name, chosen.version, encoded, _options(chosen.run_settings))
-        return RunHandle(self, started.run_id, chosen.result_type)
+        return self.handle(started.run_id, chosen)
 
     async def start_many(self, workflow: Workflow[P, R], inputs: Sequence[Mapping[str, Any]], /) -> list[RunHandle[R]]:
         """Start a run for each input (arguments by name), in transactions of many. Ids are made, not given.
@@ -297,13 +161,14 @@ class Client:
         options = _options(workflow.run_settings)
         if options.id is not None or options.idempotency_key is not None:
             raise ConfigurationError(f"start_many({workflow.name}): one id or key cannot serve many runs")
+        version = workflow.version or await self.service.served_version(workflow.name)
         new: list[NewRun] = [
-            self.service.new_run(workflow.name, workflow.version, _encode_input(workflow, (), dict(given)), options)
+            self.service.new_run(workflow.name, version, workflow.encode_input((), dict(given)), options)
             for given in inputs
         ]
         for start in range(0, len(new), START_BATCH):
             await self.service.start_many(new[start : start + START_BATCH])
-        return [RunHandle(self, run.id, workflow.result_type) for run in new]
+        return [self.handle(run.id, workflow) for run in new]
 
     @overload
     async def run(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -323,8 +188,11 @@ class Client:
         run = await self.service.get(id, payloads=False)
         if workflow is not None and workflow.name != run.workflow:
             raise ConfigurationError(f"run {id} is a run of {run.workflow}, not of {workflow.name}")
-        known = workflow or self._known(run.workflow, run.version)
-        return RunHandle(self, run.id, known.result_type if known is not None else Any)
+        return self.handle(run.id, workflow or self._known(run.workflow, run.version))
+
+    def handle(self, run_id: str, workflow: Workflow[..., R] | None = None) -> RunHandle[R]:
+        """A handle of the run of this id, which is not looked up; the result is decoded as that of `workflow`."""
+        return RunHandle(self, run_id, workflow)
 
     async def runs(
         self,
@@ -337,15 +205,14 @@ class Client:
         """The newest runs that match, without their payloads."""
         statuses = () if status is None else (status,) if isinstance(status, Status) else tuple(status)
         page = await self.service.list_runs(statuses=statuses, workflow=workflow, tags=tag, limit=limit)
-        return [_run_of(run, Any) for run in page.runs]
+        return [run_of(run, Any) for run in page.runs]
 
     def _known(self, workflow: str, version: str | None = None) -> Workflow[..., Any] | None:
         """The workflow of this name, where the code of it is at hand."""
-        del workflow, version
-        return None
-
-
-_WAITABLE = ("paused", "waiting", "completed", "failed", "cancelled")
+        if version is not None:
+            return self._workflows.get((workflow, version))
+        found = [known for (name, _), known in self._workflows.items() if name == workflow]
+        return found[-1] if found else None
 
 
 def _options(settings: RunSettings) -> StartOptions:
@@ -355,39 +222,6 @@ def _options(settings: RunSettings) -> StartOptions:
         priority=settings.priority,
         delay=settings.delay,
         at=settings.at,
+        deadline=settings.deadline,
         tags=settings.tags,
-    )
-
-
-def _encode_input(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    what = f"the input of {workflow.name}"
-    return codec.encode_arguments(workflow.signature, workflow.hints, args, kwargs, what=what)
-
-
-def _encode_by_name(workflow: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    if args:
-        raise ConfigurationError(
-            f"workflow {workflow!a} is started by name, without its code: give its arguments by keyword"
-        )
-    return codec.encode(kwargs, what=f"the input of {workflow}")
-
-
-def _run_of(run: RunRecord, result_type: Any) -> Run[Any]:
-    output = None
-    if run.output is not None:
-        output = codec.decode(run.output, result_type, what=f"the result of run {run.id}")
-    return Run(
-        id=run.id,
-        workflow=run.workflow,
-        version=run.version,
-        status=run.status,
-        attempt=run.attempt,
-        steps_done=run.steps_done,
-        created_at=datetime_of(run.created_at),
-        started_at=None if run.started_at is None else datetime_of(run.started_at),
-        finished_at=None if run.finished_at is None else datetime_of(run.finished_at),
-        tags=run.tags,
-        output=output,
-        error=None if run.error is None else codec.decode_error(run.error),
-        reason=run.request.reason if run.request else "",
     )

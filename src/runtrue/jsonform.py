@@ -5,11 +5,23 @@ recorded, whole numbers of any size included. A name that is missing here is not
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from runtrue.codec import decode, decode_error
-from runtrue.records import AttemptRecord, Event, Hold, InFlight, RunRecord, StepRecord, WorkerRecord
+from runtrue.records import (
+    AttemptRecord,
+    Event,
+    Hold,
+    InFlight,
+    Message,
+    RunRecord,
+    StepRecord,
+    Wait,
+    WorkerRecord,
+)
 from runtrue.service import Outcome, Page, actions_for
 from runtrue.store.protocol import SchemaStatus
 
@@ -37,10 +49,31 @@ def dumps(value: object, *, indent: int | None = 2) -> str:
 _CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is recorded beside a run: its open waits, the values it has published, the runs it started as children."""
+
+    waits: Sequence[Wait]
+    published: Mapping[str, bytes]
+    children: Sequence[RunRecord]
+
+    def children_by_status(self) -> dict[str, int]:
+        """How many of the children are in each status that occurs."""
+        return dict(Counter(child.status.value for child in self.children))
+
+
 def run_body(
-    run: RunRecord, *, why: str, holds: Sequence[Hold], in_flight: InFlight | None = None, payloads: bool = True
+    run: RunRecord,
+    *,
+    why: str,
+    holds: Sequence[Hold],
+    in_flight: Sequence[InFlight] = (),
+    surroundings: Surroundings | None = None,
 ) -> Json:
-    """One run. `why` tells why it does not move, `holds` are its open ones. Lists leave the payloads out."""
+    """One run. `why` tells why it does not move, `holds` are its open ones.
+
+    Lists leave `surroundings` out; then the body tells neither those nor the payloads.
+    """
     body: Json = {
         "id": run.id,
         "workflow": run.workflow,
@@ -52,6 +85,7 @@ def run_body(
         "priority": run.priority,
         "steps_done": run.steps_done,
         "worker_id": run.worker_id,
+        "parent_id": run.parent_id,
         "idempotency_key": run.idempotency_key,
         "tags": dict(run.tags),
         "created_at": utc_text(run.created_at),
@@ -59,12 +93,19 @@ def run_body(
         "started_at": _time_or_none(run.started_at),
         "finished_at": _time_or_none(run.finished_at),
         "updated_at": utc_text(run.updated_at),
+        "deadline_at": _time_or_none(run.deadline_at),
         "request": _request_body(run),
         "holds": [hold_body(hold) for hold in holds],
         "progress": _progress_body(run),
-        "in_flight": None if in_flight is None else in_flight_body(in_flight),
+        "in_flight": [in_flight_body(step) for step in in_flight],
     }
-    if payloads:
+    if surroundings is not None:
+        body["waits"] = [wait_body(wait) for wait in surroundings.waits]
+        body["children"] = surroundings.children_by_status()
+        body["published"] = {
+            key: payload(value, what=f"what run {run.id} has published as {key}")
+            for key, value in surroundings.published.items()
+        }
         body["input"] = payload(run.input, what=f"the input of run {run.id}")
         body["output"] = payload(run.output, what=f"the output of run {run.id}")
         body["error"] = error_body(run.error)
@@ -134,6 +175,32 @@ def event_body(event: Event) -> Json:
     }
 
 
+def wait_body(wait: Wait) -> Json:
+    """What one branch of a run waits for: a message (`subject` is the topic) or a child (its id)."""
+    return {
+        "branch": wait.branch,
+        "ordinal": wait.ordinal,
+        "kind": wait.kind,
+        "name": wait.name,
+        "subject": wait.subject,
+        "opened_at": utc_text(wait.opened_at),
+        "deadline_at": _time_or_none(wait.deadline_at),
+    }
+
+
+def message_body(message: Message) -> Json:
+    """A message that was sent to a run. `received_at` is null until the run has taken it."""
+    return {
+        "run_id": message.run_id,
+        "seq": message.seq,
+        "topic": message.topic,
+        "body": payload(message.body, what=f"message {message.seq} of run {message.run_id}"),
+        "sent_by": message.sent_by,
+        "sent_at": utc_text(message.sent_at),
+        "received_at": _time_or_none(message.received_at),
+    }
+
+
 def hold_body(hold: Hold) -> Json:
     """A reason not to go on."""
     return {
@@ -150,7 +217,7 @@ def hold_body(hold: Hold) -> Json:
 
 
 def in_flight_body(step: InFlight) -> Json:
-    """The step that a worker last reported as still running."""
+    """A step that a worker last reported as still running."""
     return {"run_id": step.run_id, "step": step.step, "attempt": step.attempt, "since": utc_text(step.since)}
 
 
@@ -187,7 +254,7 @@ def outcome_body(outcome: Outcome) -> Json:
         "available_actions": list(outcome.available_actions),
         "holds": [hold_body(hold) for hold in outcome.holds],
         "still_held_by": [hold_body(hold) for hold in outcome.still_held_by],
-        "in_flight": None if outcome.in_flight is None else in_flight_body(outcome.in_flight),
+        "in_flight": [in_flight_body(step) for step in outcome.in_flight],
     }
 
 

@@ -4,7 +4,7 @@ import getpass
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from runtrue.clock import MICROSECOND, Clock
+from runtrue.clock import Clock
 from runtrue.codec import clean_text
 from runtrue.errors import ConfigurationError, Conflict, NotFound, Refused
 from runtrue.ids import check_id, new_request_id, new_run_id
@@ -23,10 +23,12 @@ from runtrue.records import (
     Event,
     Hold,
     InFlight,
+    Message,
     Pause,
     Request,
     RunRecord,
     StepRecord,
+    Wait,
     WorkerRecord,
 )
 from runtrue.store.protocol import CommandReply, CommandRequest, Finding, NewRun, RunFilter, Started, Store
@@ -39,8 +41,8 @@ DEFAULT_VERSION = "1"
 WORDS_CHARACTERS_MAX = 2_000
 """Longer reasons and names of actors are cut: they stand beside the hot columns and in every event."""
 
-EVENTS_LOOKED_BACK = 50
-"""How many of a run's newest events tell whether the step last reported as running has ended."""
+EVENTS_LOOKED_BACK = 200
+"""How many of a run's newest events tell which of the steps last reported as running have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Outcome:
     `done`: it is so now. Otherwise the request is recorded and is carried out at the next step boundary.
     `changed` is False where the wish was fulfilled (or requested) already. `status` is the run's status after the
     command, `request` who asked for what, when and why. `holds` are the holds still open; `still_held_by` those
-    that keep the run paused although this command closed one. `in_flight` is the step that the worker last
+    that keep the run paused although this command closed one. `in_flight` are the steps that the worker last
     reported as still running. `repeated` marks the stored answer to a request id seen before.
     """
 
@@ -64,7 +66,7 @@ class Outcome:
     request: Request | None = None
     holds: tuple[Hold, ...] = ()
     still_held_by: tuple[Hold, ...] = ()
-    in_flight: InFlight | None = None
+    in_flight: tuple[InFlight, ...] = ()
     pause_id: str | None = None
     repeated: bool = False
 
@@ -79,13 +81,17 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """How a run is to be started. `delay` and `at` in microseconds (a span, a point in time)."""
+    """How a run is to be started. `delay`, `at` and `deadline` in microseconds (a span, a point in time, a span).
+
+    `deadline`: how long after it may begin the run is cancelled if it has not ended by then.
+    """
 
     id: str | None = None
     idempotency_key: str | None = None
     priority: int = 0
     delay: int | None = None
     at: int | None = None
+    deadline: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -123,8 +129,11 @@ class Service:
         return [_unless_conflict(started) for started in replies]
 
     def new_run(self, workflow: str, version: str, encoded: bytes, options: StartOptions) -> NewRun:
-        """The row that a start would insert. Raises ConfigurationError for an id, key or tag that cannot be one."""
+        """The row that a start would insert. Raises ConfigurationError for an id, key, tag or deadline that is none."""
         now = self.clock.now()
+        ready_at = options.at if options.at is not None else now + (options.delay or 0)
+        if options.deadline is not None and options.deadline <= 0:
+            raise ConfigurationError("the deadline of a run must be longer than 0 seconds")
         if options.idempotency_key is not None:
             check_id("the idempotency key", options.idempotency_key)
         for key, value in options.tags.items():
@@ -135,11 +144,12 @@ class Service:
             workflow=check_id("the workflow name", workflow),
             version=check_id("the workflow version", version),
             input=encoded,
-            ready_at=options.at if options.at is not None else now + (options.delay or 0),
+            ready_at=ready_at,
             priority=options.priority,
             idempotency_key=options.idempotency_key,
             tags=dict(options.tags),
             actor=_text_of("the actor", self.actor),
+            deadline_at=None if options.deadline is None else max(now, ready_at) + options.deadline,
         )
 
     async def served_version(self, workflow: str) -> str:
@@ -187,6 +197,26 @@ class Service:
         await self.get(run_id, payloads=False)
         return await self.store.steps(run_id)
 
+    async def waits(self, run_id: str) -> list[Wait]:
+        """What the run's branches wait for, or waited for, from outside: messages and children. Raises NotFound."""
+        await self.get(run_id, payloads=False)
+        return await self.store.waits(run_id)
+
+    async def messages(self, run_id: str) -> list[Message]:
+        """The messages that were sent to a run, oldest first, received ones too. Raises NotFound."""
+        await self.get(run_id, payloads=False)
+        return await self.store.messages(run_id)
+
+    async def published(self, run_id: str) -> dict[str, bytes]:
+        """The values that the run has published, encoded, by key. Raises NotFound."""
+        await self.get(run_id, payloads=False)
+        return await self.store.published(run_id)
+
+    async def children(self, run_id: str) -> list[RunRecord]:
+        """The runs that this run has started as its children, oldest first, without payloads. Raises NotFound."""
+        await self.get(run_id, payloads=False)
+        return await self.store.children(run_id)
+
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1_000) -> list[Event]:
         """What happened to a run after event `after`, in the order of commits. Raises NotFound."""
         found = await self.store.events(run_id, after, limit)
@@ -210,23 +240,30 @@ class Service:
         """All workers that are known, living ones and past ones."""
         return await self.store.workers()
 
-    async def in_flight(self, run: RunRecord) -> InFlight | None:
-        """The step that is running now as far as is known; None if nothing is known.
+    async def in_flight(self, run: RunRecord) -> tuple[InFlight, ...]:
+        """The steps that are running now as far as is known, longest first.
 
-        The worker tells it with each renewal, up to a second ago: a step whose end was recorded since is left out.
+        The worker tells them with each renewal, up to a second ago: one whose end was recorded since is left out.
         """
         if run.worker_id is None:
-            return None
-        for worker in await self.store.workers():
-            if worker.id == run.worker_id:
-                told = next((step for step in worker.in_flight if step.run_id == run.id), None)
-                return told if told is not None and not await self._ended_since(run, told) else None
-        return None
-
-    async def _ended_since(self, run: RunRecord, told: InFlight) -> bool:
-        """True if a step or attempt that ended after `told` began is recorded: then that one has ended too."""
+            return ()
+        told = [
+            step
+            for worker in await self.store.workers()
+            if worker.id == run.worker_id
+            for step in worker.in_flight
+            if step.run_id == run.id
+        ]
+        if not told:
+            return ()
         newest = await self.store.events(run.id, max(0, run.event_seq - EVENTS_LOOKED_BACK))
-        return any(event.type in ("step", "attempt_failed") and event.at >= told.since for event in newest)
+        ended = {
+            (event.data.get("name"), event.data.get("attempt"), event.data.get("started_at"))
+            for event in newest
+            if event.type in ("step", "attempt_failed")
+        }
+        running = [step for step in told if (step.step, step.attempt, step.since) not in ended]
+        return tuple(sorted(running, key=lambda step: step.since))
 
     async def doctor(self) -> Doctor:
         """Look the whole database over."""
@@ -262,10 +299,10 @@ class Service:
     async def terminate(self, run_id: str, *, reason: str = "", actor: str = "", request_id: str = "") -> Outcome:
         """End a run as cancelled now. Its worker is fenced out; what it still sends is discarded.
 
-        `in_flight` of the outcome is the step that may still run to its end.
+        `in_flight` of the outcome are the steps that may still run to their end.
         """
         before = await self.store.get(run_id, payloads=False) if _can_be_id(run_id) else None
-        told = await self.in_flight(before) if before is not None else None
+        told = await self.in_flight(before) if before is not None else ()
         outcome = await self._command(run_id, Command.TERMINATE, reason=reason, actor=actor, request_id=request_id)
         return replace(outcome, in_flight=told) if outcome.changed and not outcome.repeated else outcome
 
@@ -283,6 +320,22 @@ class Service:
             value=value,
         )
 
+    async def send(self, run_id: str, topic: str, body: bytes, *, actor: str = "", request_id: str = "") -> Outcome:
+        """Send an encoded message to a run. It is kept until the run receives it, also while the run is paused.
+
+        The same message sent again under its request id changes nothing. Raises Conflict if that id was used for
+        another one; Refused if the run has ended or is being cancelled.
+        """
+        return await self._command(
+            run_id,
+            Command.SEND,
+            reason="",
+            actor=actor,
+            request_id=request_id,
+            value=check_id("the topic", topic),
+            body=body,
+        )
+
     async def _command(
         self,
         run_id: str,
@@ -294,6 +347,7 @@ class Service:
         pause_id: str | None = None,
         hold_id: str | None = None,
         value: str = "",
+        body: bytes | None = None,
     ) -> Outcome:
         if not _can_be_id(run_id):
             raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
@@ -307,6 +361,7 @@ class Service:
             pause_id=pause_id,
             hold_id=hold_id,
             value=value,
+            body=body,
         )
         reply = await self.store.command(request)
         return await self._outcome(request, reply)
@@ -316,16 +371,17 @@ class Service:
         if not reply.found:
             raise NotFound(f"there is no run {run_id!a}; `runtrue run list` shows the runs there are")
         if reply.request_conflict:
+            used = "another message or command" if verb is Command.SEND else "another command"
             raise Conflict(
-                f"request id {request.request_id!a} was used for another command of run {run_id}; nothing was changed"
+                f"request id {request.request_id!a} was used for {used} of run {run_id}; nothing was changed"
             )
         actions = actions_for(reply.status, reply.open_holds)
         if reply.answer is Answer.REFUSED:
             raise Refused(f"{verb.value} refused for run {run_id}: {reply.refusal}", reply.status, actions)
-        in_flight = None
+        in_flight: tuple[InFlight, ...] = ()
         if reply.answer is Answer.REQUESTED and not reply.repeated:
             run = await self.store.get(run_id, payloads=False)
-            in_flight = await self.in_flight(run) if run is not None else None
+            in_flight = await self.in_flight(run) if run is not None else ()
         return Outcome(
             run_id=run_id,
             command=verb,
@@ -377,19 +433,6 @@ def default_actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container user without an entry in the password file
         return "unknown"
-
-
-def until_text(at: int, now: int) -> str:
-    """How long until `at`, for people: `in 3 s`, `in 2 h 5 min`, `now`."""
-    seconds = max(0, (at - now + MICROSECOND - 1) // MICROSECOND)
-    if seconds == 0:
-        return "now"
-    if seconds < 120:
-        return f"in {seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
-    if minutes < 120:
-        return f"in {minutes} min"
-    return f"in {hours} h {minutes % 60} min" if hours < 48 else f"in {days} d {hours % 24} h"
 
 
 def _unless_conflict(started: Started) -> Started:

@@ -78,7 +78,7 @@ NAMES = [
 ]
 
 SIGNATURES = {
-    "App": "database workflows slots lease drain stall_limit actor",
+    "App": "database workflows slots threads lifespan around_step lease drain stall_limit actor",
     "Client": "database actor create",
     "Retry": "attempts first_delay factor max_delay jitter retry_on give_up_on",
     "step": "fn name retry timeout deadline raises interruptible timeout_abandons",

@@ -18,7 +18,15 @@ from runtrue.cli.options import (
     run_argument,
     tag,
 )
-from runtrue.cli.tables import print_events, print_holds, print_run, print_runs, print_steps, print_workers
+from runtrue.cli.tables import (
+    print_events,
+    print_holds,
+    print_messages,
+    print_run,
+    print_runs,
+    print_steps,
+    print_workers,
+)
 from runtrue.cli.text import local_text, note, say
 from runtrue.codec import decode_error
 from runtrue.explain import is_alive
@@ -28,6 +36,7 @@ from runtrue.jsonform import (
     dumps,
     event_body,
     hold_body,
+    message_body,
     page_body,
     step_body,
     worker_body,
@@ -79,7 +88,7 @@ async def list_runs(
             for found in page.runs:
                 say(found.id)
         else:
-            described = await describe(service, page.runs, time_text=local_text, payloads=False)
+            described = await describe(service, page.runs, time_text=local_text)
             if output == "json":
                 print(dumps(page_body([item.body for item in described], page)))
             elif output == "jsonl":
@@ -102,10 +111,10 @@ async def list_runs(
 async def show(*, run_id: str, output: str) -> int:
     """Show all about one run.
 
-    What it is, why it does not move, and what it can be asked.
+    What it is, why it does not move, what it waits for and has published, and what it can be asked.
     """
     async with connected() as service:
-        (described,) = await describe(service, [await service.get(run_id)], time_text=local_text, payloads=True)
+        (described,) = await describe(service, [await service.get(run_id)], time_text=local_text, whole=True)
         if output == "json":
             print(dumps(described.body))
         else:
@@ -157,7 +166,7 @@ async def steps(*, run_id: str, output: str) -> int:
 async def events(*, run_id: str, after: int, output: str) -> int:
     """List what happened to a run.
 
-    Events, steps and failed attempts, in the order of the commits.
+    Events, steps and failed attempts, in the order of the commits. A step within a branch is told with its place.
     """
     async with connected() as service:
         found = await all_events(service, run_id, after)
@@ -179,6 +188,53 @@ async def all_events(service: Service, run_id: str, after: int) -> list[Event]:
         if len(page) < EVENTS_PER_PAGE:
             return found
         after = page[-1].seq
+
+
+@run.command("children")
+@run_argument
+@output_option("table", "json", "jsonl", "id")
+@database_option
+@asynchronous
+async def children(*, run_id: str, output: str) -> int:
+    """List the runs that a run has started as its children.
+
+    Oldest first, each with why it does not move. `runtrue run show` counts them by status.
+    """
+    async with connected() as service:
+        found = await service.children(run_id)
+        if output == "id":
+            for child in found:
+                say(child.id)
+            return Exit.DONE
+        described = await describe(service, found, time_text=local_text)
+        if output != "table":
+            _print_bodies([item.body for item in described], output)
+        elif described:
+            print_runs(described, service.clock.now())
+        else:
+            note(f"run {run_id} has no children")
+    return Exit.DONE
+
+
+@run.command("messages")
+@run_argument
+@output_option("table", "json", "jsonl")
+@database_option
+@asynchronous
+async def messages(*, run_id: str, output: str) -> int:
+    """List the messages that were sent to a run.
+
+    Oldest first; those that the run has not received yet are kept for it.
+    """
+    async with connected() as service:
+        found = await service.messages(run_id)
+    if output != "table":
+        _print_bodies([message_body(message) for message in found], output)
+    elif found:
+        print_messages(found)
+    else:
+        note(f"no message was sent to run {run_id}")
+    return Exit.DONE
 
 
 @hold.command("list")

@@ -1,4 +1,4 @@
-"""`runtrue run start`: from words on the command line to a recorded run."""
+"""From words on the command line to the input of a run, or to a message; and to a recorded run."""
 
 import difflib
 import json
@@ -33,6 +33,15 @@ def read_inputs(texts: Sequence[str]) -> dict[str, object]:
                 raise click.UsageError(f"input {name!a} is given twice")
             values[name] = value
     return values
+
+
+def read_value(text: str | None) -> object:
+    """The body of a message: text, `:=json`, `@file` or `-` with JSON; null where none is given."""
+    if text is None:
+        return None
+    if text.startswith(":="):
+        return _parse(text.removeprefix(":="), f"VALUE {text!a}")
+    return _document(text, "VALUE") if text == "-" or text.startswith("@") else text
 
 
 async def start_run(
@@ -76,16 +85,22 @@ def _pair(text: str) -> dict[str, object]:
 
 
 def _object(text: str) -> dict[str, object]:
+    value = _document(text, "--input")
+    if not isinstance(value, dict):
+        where = "standard input" if text == "-" else f"file {text[1:]}"
+        raise click.UsageError(f"--input {text}: {where} must hold a JSON object of the workflow's parameters by name")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _document(text: str, option: str) -> object:
+    """The JSON in standard input (`-`) or in a file (`@file`)."""
     where = "standard input" if text == "-" else f"file {text[1:]}"
     try:
         body = sys.stdin.buffer.read() if text == "-" else Path(text[1:]).read_bytes()
         decoded = body.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: a path with NUL in it, or bytes that are not UTF-8
-        raise click.UsageError(f"--input {text}: cannot read {where}: {error}") from None
-    value = _parse(decoded, f"--input {text}: {where}")
-    if not isinstance(value, dict):
-        raise click.UsageError(f"--input {text}: {where} must hold a JSON object of the workflow's parameters by name")
-    return value  # pyright: ignore[reportUnknownVariableType]
+        raise click.UsageError(f"{option} {text}: cannot read {where}: {error}") from None
+    return _parse(decoded, f"{option} {text}: {where}")
 
 
 def _parse(text: str, where: str) -> object:

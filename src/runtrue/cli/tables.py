@@ -4,15 +4,17 @@ from collections.abc import Sequence
 
 from runtrue.cli.describe import Described
 from runtrue.cli.text import local_text, local_time_of_day, print_pairs, print_table, to_type
-from runtrue.cli.wording import event_text
+from runtrue.cli.wording import event_text, place_text
 from runtrue.codec import decode_error
 from runtrue.explain import error_text, is_alive, span_text
 from runtrue.jsonform import dumps, payload
 from runtrue.lifecycle import CLOSED_BY_ANSWER, Command
-from runtrue.records import AttemptRecord, Event, Hold, Progress, Request, StepRecord, WorkerRecord
+from runtrue.records import AttemptRecord, Event, Hold, Message, Progress, Request, StepRecord, Wait, WorkerRecord
 from runtrue.service import actions_for
 
 VALUE_LENGTH_MAX = 60
+LINES_MAX = 20
+"""So many waits and published values of a run are shown."""
 
 
 def print_runs(described: Sequence[Described], now: int) -> None:
@@ -47,6 +49,7 @@ def print_run(described: Described, failed_step: StepRecord | None) -> None:
             ("calls recorded", str(run.steps_done)),
             ("attempt", f"{run.attempt}; each before it ended with a lost worker" if run.attempt > 1 else "1"),
             ("worker", run.worker_id or ""),
+            ("parent", run.parent_id or ""),
             ("request", _request_text(asked) if asked else ""),
             ("priority", str(run.priority) if run.priority else ""),
             ("key", run.idempotency_key or ""),
@@ -54,6 +57,10 @@ def print_run(described: Described, failed_step: StepRecord | None) -> None:
             ("created", local_text(run.created_at)),
             ("started", _time(run.started_at)),
             ("finished", _time(run.finished_at)),
+            ("deadline", _time(run.deadline_at)),
+            ("waits for", _waits_text(described)),
+            ("children", _children_text(described)),
+            ("published", _published_text(described)),
             ("input", dumps(body["input"], indent=None)),
             ("output", dumps(body["output"], indent=None) if run.output is not None else ""),
             ("error", _error_lines(run.error)),
@@ -68,7 +75,7 @@ def print_steps(steps: Sequence[StepRecord], attempts: Sequence[AttemptRecord]) 
     rows = [
         (
             step.seq,
-            str(step.ordinal),
+            place_text(step.branch, step.ordinal),
             step.name,
             step.kind,
             str(step.attempt),
@@ -82,7 +89,7 @@ def print_steps(steps: Sequence[StepRecord], attempts: Sequence[AttemptRecord]) 
     rows += [
         (
             attempt.seq,
-            str(attempt.ordinal),
+            place_text(attempt.branch, attempt.ordinal),
             attempt.name,
             "step",
             str(attempt.attempt),
@@ -106,6 +113,22 @@ def print_events(events: Sequence[Event]) -> None:
     """The table of events."""
     rows = [(str(event.seq), local_text(event.at), event_text(event)) for event in events]
     print_table(("seq", "at", "event"), rows)
+
+
+def print_messages(messages: Sequence[Message]) -> None:
+    """The table of messages."""
+    rows = [
+        (
+            str(message.seq),
+            message.topic,
+            local_text(message.sent_at),
+            message.sent_by,
+            _time(message.received_at),
+            _shortened(dumps(payload(message.body, what=f"message {message.seq}"), indent=None)),
+        )
+        for message in messages
+    ]
+    print_table(("seq", "topic", "sent", "by", "received", "message"), rows, expendable=("by",))
 
 
 def print_holds(holds: Sequence[Hold]) -> None:
@@ -173,6 +196,37 @@ def _worker_notes(worker: WorkerRecord, now: int) -> str:
     return "; ".join(notes)
 
 
+def _waits_text(described: Described) -> str:
+    """One line for each open wait, the longest first."""
+    waits = sorted(described.surroundings.waits, key=lambda wait: wait.opened_at) if described.surroundings else []
+    return "\n".join(_lines_of([_wait_text(wait) for wait in waits]))
+
+
+def _wait_text(wait: Wait) -> str:
+    what = f"a message on {wait.subject}" if wait.kind == "receive" else f"child {wait.subject} ({wait.name})"
+    until = f" until {local_text(wait.deadline_at)}" if wait.deadline_at is not None else ""
+    where = f" at {place_text(wait.branch, wait.ordinal)}" if wait.branch else ""
+    return f"{what}{until}{where}"
+
+
+def _children_text(described: Described) -> str:
+    beside = described.surroundings
+    counted = beside.children_by_status() if beside is not None else {}
+    told = ", ".join(f"{count} {status}" for status, count in counted.items())
+    return f"{told}; see `{to_type('run', 'children', described.run.id)}`" if told else ""
+
+
+def _published_text(described: Described) -> str:
+    beside = described.surroundings
+    values = [] if beside is None else [(key, payload(body, what=key)) for key, body in beside.published.items()]
+    return "\n".join(_lines_of([f"{key} = {_shortened(dumps(value, indent=None))}" for key, value in values]))
+
+
+def _lines_of(lines: list[str]) -> list[str]:
+    more = len(lines) - LINES_MAX
+    return [*lines[:LINES_MAX], f"and {more} more; `-o json` has them all"] if more > 0 else lines
+
+
 def _request_text(asked: Request) -> str:
     because = f": {asked.reason}" if asked.reason else ""
     return f"{asked.verb} by {asked.by} at {local_text(asked.at)}{because}"
@@ -188,6 +242,10 @@ def _commands(described: Described) -> list[str]:
                 for hold in described.holds
                 for answer in CLOSED_BY_ANSWER.get(hold.kind, ())
             ]
+        elif action == Command.SEND.value:
+            waits = described.surroundings.waits if described.surroundings is not None else ()
+            topics = sorted({wait.subject for wait in waits if wait.kind == "receive"})
+            commands += [to_type("run", action, run.id, topic, "VALUE") for topic in topics]
         else:
             commands.append(to_type("run", action, run.id))
     return commands

@@ -1,4 +1,4 @@
-"""`runtrue run start|wait|pause|resume|cancel|terminate|answer`: the commands that ask something of a run."""
+"""`runtrue run start|wait|pause|resume|cancel|terminate|answer|send`: the commands that ask something of a run."""
 
 from collections.abc import Awaitable, Callable
 
@@ -18,11 +18,12 @@ from runtrue.cli.options import (
     tag,
     timeout_option,
 )
-from runtrue.cli.start import read_inputs, start_run, unserved_text
+from runtrue.cli.start import read_inputs, read_value, start_run, unserved_text
 from runtrue.cli.tables import print_runs
 from runtrue.cli.text import local_text, note, say, to_type
 from runtrue.cli.waiting import wait_until
 from runtrue.cli.wording import end_text, outcome_text
+from runtrue.codec import encode
 from runtrue.errors import OutcomeUnknown, StoreBusy
 from runtrue.ids import check_id, new_request_id, new_run_id
 from runtrue.jsonform import dumps, outcome_body
@@ -57,6 +58,9 @@ def _request_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--key", "idempotency_key", help="An idempotency key, unique for the workflow.")
 @click.option("--delay", type=span, help="Do not start before so long has passed, such as 30s or 2h.")
 @click.option(
+    "--deadline", type=span, help="Cancel the run if it has not ended so long after it may begin, such as 3h."
+)
+@click.option(
     "--priority",
     type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX),
     default=0,
@@ -76,6 +80,7 @@ async def start(
     run_id: str | None,
     idempotency_key: str | None,
     delay: float | None,
+    deadline: float | None,
     priority: int,
     tags: tuple[tuple[str, str], ...],
     version: str | None,
@@ -98,6 +103,7 @@ async def start(
             idempotency_key=idempotency_key,
             priority=priority,
             delay=None if delay is None else microseconds(delay),
+            deadline=None if deadline is None else microseconds(deadline),
             tags=dict(tags),
         )
         started = await start_run(service, workflow, version, values, options)
@@ -113,7 +119,7 @@ async def start(
         if output == "id":
             say(started.run_id)
             return Exit.DONE
-        (described,) = await describe(service, [row], time_text=local_text, payloads=True)
+        (described,) = await describe(service, [row], time_text=local_text, whole=True)
         if output == "json":
             print(dumps(described.body))
         else:
@@ -152,7 +158,7 @@ async def _wait(service: Service, run_id: str, wanted: str, timeout: float | Non
         lambda status: status.value == wanted or status is Status.PAUSED,
         timeout_seconds=timeout,
     )
-    (described,) = await describe(service, [run], time_text=local_text, payloads=run.status in TERMINAL)
+    (described,) = await describe(service, [run], time_text=local_text, whole=run.status in TERMINAL)
     if output == "json":
         print(dumps(described.body))
     elif output == "id":
@@ -274,17 +280,56 @@ async def answer(*, run_id: str, hold_id: str, value: str, reason: str, request_
         return _report(service, outcome, output)
 
 
-async def _ask(run_id: str, verb: str, request_id: str, send: Callable[[str], Awaitable[Outcome]]) -> Outcome:
+@run.command("send")
+@run_argument
+@click.argument("topic")
+@click.argument("value", required=False, metavar="[VALUE|:=JSON|@FILE|-]")
+@click.option("--key", default="", help="Names the message: sending it again under its key changes nothing.")
+@output_option("table", "json")
+@database_option
+@asynchronous
+async def send(*, run_id: str, topic: str, value: str | None, key: str, output: str) -> int:
+    r"""Send a message to a run.
+
+    It is kept until the run receives it, also while the run is paused.
+
+    VALUE is text; :=10 or :='{"by": "ana"}' is JSON; @note.json and - (standard input) hold JSON; without a VALUE the
+    message is null. A message is checked against its topic's type when the run receives it.
+
+    \b
+    runtrue run send order-42 courier arrived
+    runtrue run send order-42 courier :='{"parcel": 7}' --key scan-881
+    """
+    body = encode(read_value(value), what=f"the message on {topic}")
+    async with connected() as service:
+        outcome = await _ask(
+            run_id,
+            "send",
+            key,
+            lambda identity: service.send(run_id, topic, body, request_id=identity),
+            option="--key",
+        )
+        return _report(service, outcome, output)
+
+
+async def _ask(
+    run_id: str,
+    verb: str,
+    request_id: str,
+    carry: Callable[[str], Awaitable[Outcome]],
+    *,
+    option: str = "--request-id",
+) -> Outcome:
     """Send a command under a request id that is known here, so that a lost answer can be asked for again."""
     identity = request_id or new_request_id()
     try:
-        return await send(identity)
+        return await carry(identity)
     except StoreBusy as error:
         raise StoreBusy(f"{verb} of run {run_id}: {error}; ask again when the database is less busy") from error
     except OutcomeUnknown as error:
         raise OutcomeUnknown(
             f"whether the {verb} of run {run_id} was recorded is not known ({error}); "
-            f"repeat the command with --request-id {identity}, that changes nothing twice",
+            f"repeat the command with {option} {identity}, that changes nothing twice",
             identity,
         ) from error
 
@@ -314,7 +359,7 @@ async def _report_or_wait(
 
 
 async def _report_end(service: Service, run: RunRecord, wanted: str, output: str) -> int:
-    (described,) = await describe(service, [run], time_text=local_text, payloads=run.status in TERMINAL)
+    (described,) = await describe(service, [run], time_text=local_text, whole=run.status in TERMINAL)
     if output == "json":
         print(dumps(described.body))
     else:

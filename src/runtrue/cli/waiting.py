@@ -78,7 +78,7 @@ class Reasons:
         """Look at the reason, at most once a second, and tell it where it lasts and was not told before."""
         if self._service.clock.steady() < self._look_at:
             return
-        (described,) = await describe(self._service, [run], time_text=local_text, payloads=False)
+        (described,) = await describe(self._service, [run], time_text=local_text)
         reason = f"{run.status.value}: {described.why}"
         seen, self._seen = self._seen, _MOVING.sub("", reason)
         self._look_at = self._service.clock.steady() + POLL_SECONDS

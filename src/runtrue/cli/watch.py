@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -59,20 +59,19 @@ async def _lines(service: Service, run_id: str) -> None:
                 seen = event.seq
             if row.status in TERMINAL and seen >= row.event_seq:
                 return
-            in_flight = await service.in_flight(row)
-            for at, text, mark in _standing(row, in_flight):
+            for at, text, mark in _standing(row, await service.in_flight(row)):
                 if mark not in told:
                     say(f"{local_time_of_day(at)}        {text}")
                     told.add(mark)
             sys.stdout.flush()  # a pipe's reader is not to wait until the buffer is full
 
 
-def _standing(row: RunRecord, in_flight: InFlight | None) -> Iterator[tuple[int, str, tuple[object, ...]]]:
+def _standing(row: RunRecord, in_flight: Sequence[InFlight]) -> Iterator[tuple[int, str, tuple[object, ...]]]:
     """What goes on between two events: since when, in words, and what makes it another."""
     if row.progress is not None:
         yield row.progress.at, f"progress: {progress_text(row.progress)}", ("progress", row.progress.at)
-    if in_flight is not None:
-        name, number, since = in_flight.step, in_flight.attempt, in_flight.since
+    for step in in_flight:
+        name, number, since = step.step, step.attempt, step.since
         yield since, f"step {name} is running (attempt {number})", ("step", name, number, since)
 
 
@@ -87,7 +86,7 @@ async def _picture(service: Service, run_id: str) -> None:
                 found = await all_events(service, run_id, seen)
                 latest.extend(found)
                 seen = found[-1].seq if found else seen
-                (described,) = await describe(service, [row], time_text=local_text, payloads=False)
+                (described,) = await describe(service, [row], time_text=local_text)
                 live.update(_drawn(described, latest, service.clock.now()), refresh=True)
                 if row.status in TERMINAL and seen >= row.event_seq:
                     return

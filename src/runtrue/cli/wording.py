@@ -1,9 +1,9 @@
 """What a command says about its outcome. Nothing here says more than the committed row did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runtrue.cli.text import local_text, to_type
-from runtrue.explain import error_text, explain, span_text, step_text
+from runtrue.explain import error_text, explain, span_text, steps_text
 from runtrue.jsonform import dumps, payload
 from runtrue.lifecycle import CLOSED_BY_ANSWER, Command, HoldKind, Status
 from runtrue.records import Event, Hold, RunRecord
@@ -20,7 +20,7 @@ def outcome_text(outcome: Outcome, now: int) -> str:
 
 def _requested(outcome: Outcome, now: int) -> str:
     already = "" if outcome.changed else " already"
-    doing = f"running {step_text(outcome.in_flight, now)}" if outcome.in_flight else "with its worker"
+    doing = f"running {steps_text(outcome.in_flight, now)}" if outcome.in_flight else "with its worker"
     then = "it pauses" if outcome.command is Command.PAUSE else "it is cancelled"
     return (
         f"{outcome.command.value} requested{already}: run {outcome.run_id} is still {doing}; "
@@ -46,7 +46,7 @@ def _done(outcome: Outcome, now: int) -> str:
         case Command.CANCEL:
             return f"cancelled: {run} is cancelled"
         case Command.TERMINATE if outcome.in_flight:
-            doing = f"{step_text(outcome.in_flight, now)} was running and may still run to its end"
+            doing = f"{steps_text(outcome.in_flight, now)} was running and may still run to its end"
             return f"terminated: {run} is cancelled; {doing}, its result is discarded"
         case Command.TERMINATE:
             return f"terminated: {run} is cancelled; whatever its worker still sends is discarded"
@@ -56,6 +56,8 @@ def _done(outcome: Outcome, now: int) -> str:
             return f"answered: {run} is failed"
         case Command.ANSWER:
             return f"answered: {run} is {outcome.status.value} and goes on when a worker takes it"
+        case Command.SEND:
+            return f"sent: {run} has the message; the run is {outcome.status.value}"
 
 
 def held_text(holds: tuple[Hold, ...]) -> str:
@@ -101,31 +103,60 @@ def event_text(event: Event) -> str:
     """An event in a few words: what happened, to what, by whom and why."""
     told = {name: value for name, value in event.data.items() if value not in (None, "", False)}
     words = event.type.replace("_", " ")
-    if event.type in ("step", "attempt_failed"):
-        return _step_event(words, event)
-    details = [f"{_LABELS.get(name, name)} {_value_text(name, value)}".strip() for name, value in told.items()]
-    return f"{words}: {', '.join(details)}" if details else words
+    match event.type:
+        case "step" | "attempt_failed":
+            return _call_text(event)
+        case "woken":
+            by = f"the end of child {told.get('child')}" if "child" in told else f"a message on {told.get('topic')}"
+            return f"woken by {by}"
+        case "message":
+            return f"message on {told.get('topic')} from {told.get('by')} ({told.get('request_id')})"
+        case _:
+            details = [f"{_LABELS.get(name, name)} {_value_text(name, value)}".strip() for name, value in told.items()]
+            return f"{words}: {', '.join(details)}" if details else words
 
 
 _LABELS = {"worker": "on", "ready_at": "until", "cause": "because", "hold_id": "", "pause_id": "pause"}
 
+_CALLS: Mapping[str, str] = {
+    "step": "step {name} {outcome}",
+    "receive": "receive {name} {outcome}",
+    "child": "child {name} {outcome}",
+    "start_child": "start of child {name} {outcome}",
+    "send": "send to {name} {outcome}",
+    "patched": "patched {name}",
+    "gather": "gather {outcome}",
+    "map": "map {outcome}",
+    "first": "first {outcome}",
+}
+"""How a recorded call is told, by its kind; the other kinds stand for themselves: now, random, sleep, uuid4."""
 
-def _step_event(words: str, event: Event) -> str:
+
+def place_text(branch: str, ordinal: object) -> str:
+    """Where in its run a call was made: its number, within a branch after the branch's path, as in `3.1/0`."""
+    return f"{branch}/{ordinal}" if branch else str(ordinal)
+
+
+def _call_text(event: Event) -> str:
+    """A recorded call, or a failed attempt of a step: what became of it, where, and how long it took."""
     data = event.data
-    kind, number = data.get("kind", "step"), data.get("attempt", 1)
-    name = str(data.get("name", "")) if kind == "step" else str(kind)
-    parts: list[str] = []
-    if number != 1 or words != "step":
+    kind, number, branch = str(data.get("kind", "step")), data.get("attempt", 1), str(data.get("branch", ""))
+    tried = event.type == "attempt_failed"
+    outcome = "failed" if tried or data.get("failed") else "completed"
+    parts = [f"at {place_text(branch, data.get('ordinal'))}"] if branch else []
+    if number != 1 or tried:
         parts.append(f"attempt {number}")
     since = data.get("started_at")
-    if kind == "step" and isinstance(since, int):
+    if kind in _TAKES_TIME and isinstance(since, int):
         parts.append(span_text(event.at - since))
     for key, label in (("wake_at", "until"), ("next_at", "again at")):
         if isinstance(at := data.get(key), int):
             parts.append(f"{label} {local_text(at)}")
-    what = "failed" if data.get("failed") or words != "step" else "completed"
     details = f" ({', '.join(parts)})" if parts else ""
-    return f"step {name} {what}{details}" if kind == "step" else f"{name}{details}"
+    return _CALLS.get(kind, kind).format(name=data.get("name", ""), outcome=outcome) + details
+
+
+_TAKES_TIME = frozenset({"step", "receive", "child", "gather", "map", "first"})
 
 
 def _value_text(name: str, value: object) -> str:

@@ -41,7 +41,7 @@ class Stage:
         """A line with the answer to a command, made by the transaction that met it; before it that one's events."""
         await self.show_events(outcome.run_id)
         met = "it is so" if outcome.done else "requested, for the next boundary"
-        doing = f", still running {outcome.in_flight.step}" if outcome.in_flight else ""
+        doing = f", still running {outcome.in_flight[0].step}" if outcome.in_flight else ""
         self.screen.fact(self.clock.now(), "answer", f"{met}: {outcome.status.value}{doing}")
 
     async def show_row(self, run_id: str) -> RunRecord:

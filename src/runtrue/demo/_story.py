@@ -161,7 +161,7 @@ async def _cancel(stage: Stage, run_id: str, pace: Pace) -> None:
     step = await stage.until_within_a_load(run_id, pace.cancel_at)
     async for run in stage.looks(run_id, f"its worker tells that it is in {step}"):
         told = await stage.service.in_flight(run)
-        if told is not None and told.step == step:
+        if any(running.step == step for running in told):
             break
     stage.screen.chapter(f"cancel within step {step}")
     stage.deed("cancel run B")
