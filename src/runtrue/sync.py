@@ -370,7 +370,7 @@ def _threaded(word: str, calls: Sequence[object]) -> list[Threaded]:
             if inspect.iscoroutine(call):
                 call.close()
             raise ConfigurationError(
-                f"{word}: item {number} is a {type(call).__name__}, not a function; "
+                f"{word}: item {number} is of type {type(call).__name__}, no function; "
                 f"write {word}(lambda: a(1), lambda: b(2)): each is called in its own branch"
             )
     return [Threaded(partial(_result_of, word, call)) for call in cast("Sequence[Callable[[], Any]]", calls)]
@@ -382,7 +382,7 @@ def _result_of(word: str, call: Callable[[], Any]) -> Any:
         if inspect.iscoroutine(result):
             result.close()
         raise ConfigurationError(
-            f"{word}: a function gave a {type(result).__name__}, which nothing awaits in a `def` workflow; "
+            f"{word}: a function gave {type(result).__name__}, which nothing awaits in a `def` workflow; "
             "write `.sync(...)` for a step or workflow that is `async def`"
         )
     return result

@@ -75,6 +75,15 @@ def test_what_is_no_function_with_a_result_is_refused(decorator: Callable[[Any],
         decorator(function)
 
 
+def test_an_attribute_of_the_function_does_not_become_the_steps():
+    async def marked() -> None: ...
+
+    marked.fn = marked.settings = "mine"  # type: ignore[attr-defined]
+    step = rt.step(marked)
+    assert step.fn is marked
+    assert step.settings.timeout_seconds is None
+
+
 def test_a_partial_of_an_async_function_can_be_a_step():
     assert rt.step(name="three")(functools.partial(plain, 3)).name == "three"
 

@@ -171,9 +171,8 @@ def _awaitable(call: str, items: Sequence[Any]) -> Sequence[Awaitable[Any]]:
                 f"themselves, as in {call}(a(1), b(2)): only they have a place in the history"
             )
         if not inspect.isawaitable(item):
-            given = f"a {type(item).__name__}"
             raise ConfigurationError(
-                f"{call}: item {number} is {given}, nothing to await; "
+                f"{call}: item {number} is of type {type(item).__name__}, nothing to await; "
                 + (f"write {call}(*calls)" if isinstance(item, (list, tuple)) else "hand over calls, without `await`")
             )
         if id(item) in numbers:

@@ -68,7 +68,6 @@ class Step(Declared, Generic[P, R_co]):
 
         Outside of a workflow, and inside another step, a `def` function runs on a thread of its own.
         """
-        self._require_no_class(args)
         runtime = awaiting_runtime(self.label, self.blocking)
         if runtime is not None:
             return runtime.call_step(self, args, kwargs)
@@ -81,7 +80,6 @@ class Step(Declared, Generic[P, R_co]):
 
         Outside of a workflow, and inside another step, an `async def` function runs in an event loop of its own.
         """
-        self._require_no_class(args)
         blocking = blocking_runtime(self.label, self.awaited)
         if blocking is not None:
             return blocking.block(lambda runtime: runtime.call_step(self, args, kwargs))
@@ -127,6 +125,7 @@ class AsyncStep(Step[P, R_co]):
     is_async = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R_co]:
+        self._require_no_class(args)
         return self.aio(*args, **kwargs)
 
     @overload
@@ -145,6 +144,7 @@ class SyncStep(Step[P, R_co]):
     is_async = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        self._require_no_class(args)
         return self.sync(*args, **kwargs)
 
     @overload

@@ -243,6 +243,7 @@ class AsyncWorkflow(DefinedWorkflow[P, R_co]):
     is_async = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R_co]:
+        self._require_no_class(args)
         return self.aio(*args, **kwargs)
 
     @overload
@@ -263,6 +264,7 @@ class SyncWorkflow(DefinedWorkflow[P, R_co]):
     is_async = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        self._require_no_class(args)
         return self.sync(*args, **kwargs)
 
     @overload
