@@ -12,7 +12,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycle.md"
 MEANINGS = {
     Status.PENDING: "Nobody has it. A worker may claim it from its `ready_at` on.",
     Status.RUNNING: "A worker executes it.",
-    Status.WAITING: "Nobody has it. It goes on by itself when its timer is due.",
+    Status.WAITING: "Nobody has it. It goes on by itself when its timer is due, a message comes, or a child ends.",
     Status.PAUSING: "A pause was asked. A worker still has it and stops at the next boundary between two steps.",
     Status.PAUSED: "It stands still, for a reason that is written down (a hold), and can be resumed.",
     Status.CANCELLING: "A cancel was asked. A worker still has it; no further step starts.",

@@ -235,8 +235,13 @@ def encode_error(error: BaseException) -> bytes:
     return write(_RecordedError(_class_name(type(error)), _message(error), _traceback(error)))
 
 
+def encode_cancelled(reason: str) -> bytes:
+    """Record that a run was cancelled, as the error its parent meets: of type `cancelled`, its message the reason."""
+    return write(_RecordedError("cancelled", clean_text(reason), ""))
+
+
 def decode_error(body: bytes) -> ErrorInfo:
-    """What `encode_error` or `encode_business_error` recorded."""
+    """What `encode_error`, `encode_business_error` or `encode_cancelled` recorded."""
     recorded = cast("_RecordedError", decode(body, _RecordedError, what="a recorded error"))
     return ErrorInfo(recorded.type, recorded.message, recorded.traceback)
 

@@ -6,9 +6,11 @@ from typing import Any
 from tests.support.manual_clock import ManualClock
 
 from runtrue.lifecycle import Answer, Command, HoldKind, Status
-from runtrue.records import AttemptRecord, Event, RunRecord, StepRecord
+from runtrue.records import AttemptRecord, Event, RunRecord, StepRecord, Wait
 from runtrue.store import Store
 from runtrue.store.protocol import (
+    NEVER,
+    ChildStart,
     Claimed,
     CommandReply,
     CommandRequest,
@@ -18,6 +20,8 @@ from runtrue.store.protocol import (
     Heartbeat,
     NewRun,
     NewWorker,
+    OpenWait,
+    ParentLink,
     ParkBlocked,
     ParkHeld,
     ParkRequested,
@@ -52,6 +56,27 @@ def attempt(ordinal: int = 1, number: int = 1) -> AttemptRecord:
     return AttemptRecord("", ordinal, "charge", number, b'{"type":"X"}', 10, 20, 30)
 
 
+def receive(ordinal: int = 2, topic: str = "topic", **fields: Any) -> OpenWait:
+    """A wait for a message. With `gives_up` it is closed if there is none now."""
+    gives_up = fields.pop("gives_up", None)
+    return OpenWait(Wait(fields.pop("branch", ""), ordinal, "receive", topic, topic, 10, **fields), gives_up)
+
+
+def child_wait(run_id: str = "child", ordinal: int = 2, **fields: Any) -> OpenWait:
+    """A wait for the end of another run."""
+    gives_up = fields.pop("gives_up", None)
+    return OpenWait(Wait(fields.pop("branch", ""), ordinal, "child", "flow", run_id, 10, **fields), gives_up)
+
+
+def child_start(run_id: str = "child", ordinal: int = 2, *, cancels: bool = True, **fields: Any) -> ChildStart:
+    """The start of a child of run `r` that is waited for."""
+    branch, parent = fields.pop("branch", ""), fields.pop("parent", "r")
+    link = ParentLink(parent, branch, ordinal, cancels)
+    values: dict[str, Any] = {"workflow": "flow", "version": "1", "input": INPUT, "ready_at": 0}
+    wait = Wait(branch, ordinal, "child", "flow", run_id, 10)
+    return ChildStart(NewRun(run_id, **(values | fields), parent=link), wait=wait)
+
+
 class Stage:
     """A store with a clock that stands still, and short words for what happens on it."""
 
@@ -74,6 +99,8 @@ class Stage:
             "actor": "anna",
             "reason": "because",
         }
+        if verb is Command.SEND:
+            values |= {"value": "topic", "body": RESULT}
         return await self.store.command(CommandRequest(run_id, verb, **(values | fields)))
 
     async def run(self, run_id: str = "r") -> RunRecord:
@@ -83,9 +110,10 @@ class Stage:
 
     async def everything(self, run_id: str = "r") -> tuple[object, ...]:
         """All that is stored about a run but its commands, to show that something changed nothing."""
-        run = await self.run(run_id)
-        holds, pauses = await self.store.holds(run_id), await self.store.pauses(run_id)
-        return run, await self.store.steps(run_id), await self.store.events(run_id), holds, pauses
+        store = self.store
+        run, steps, events = await self.run(run_id), await store.steps(run_id), await store.events(run_id)
+        holds, pauses, waits = await store.holds(run_id), await store.pauses(run_id), await store.waits(run_id)
+        return run, steps, events, holds, pauses, waits, await store.messages(run_id), await store.published(run_id)
 
     async def event_types(self, run_id: str = "r") -> list[str]:
         return [event.type for event in await self.store.events(run_id)]
@@ -123,6 +151,14 @@ class Stage:
         assert reply.recorded is Recorded.OK, reply
         assert reply.status is not None
         return reply.status
+
+    async def waiting(self, *openings: OpenWait, run_id: str = "r", by_any_child: bool = True) -> Claimed:
+        """A run that has opened these waits, which nothing meets, and is parked until one is met."""
+        claimed = await self.running(run_id)
+        reply = await self.record(claimed, waits=openings)
+        assert (reply.recorded, reply.existing) == (Recorded.OK, []), reply
+        await self.end(claimed, ParkBlocked(reply.wakeups, NEVER, by_any_child))
+        return claimed
 
     async def lose(self, worker_id: str = "w") -> None:
         """The lease of the worker runs out."""

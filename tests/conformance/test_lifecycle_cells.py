@@ -1,7 +1,7 @@
 """Every verb in every status, as the lifecycle table says."""
 
 import pytest
-from tests.conformance.stage import Stage
+from tests.conformance.stage import Stage, receive
 
 from runtrue.lifecycle import TERMINAL, Answer, Command, HoldKind, Status, cell, refusal
 from runtrue.store.protocol import CommandReply
@@ -19,12 +19,16 @@ EVENT_OF = {
 
 
 async def carry_out(stage: Stage, verb: Command, status: Status) -> CommandReply:
-    """The verb on a run in `status`; an answer goes to a run that is held by something that takes one."""
+    """The verb on a run in `status`; an answer goes to a run that is held by something that takes one, a message to one
+    that waits for its topic.
+    """
     if verb is Command.ANSWER and status is Status.PAUSED:
         await stage.held(HoldKind.KEEPS_LOSING_ITS_WORKER)
+    elif verb is Command.SEND and status is Status.WAITING:
+        await stage.waiting(receive())
     else:
         await stage.make(status)
-    return await stage.verb(verb, value="retry")
+    return await stage.verb(verb, **({"value": "retry"} if verb is Command.ANSWER else {}))
 
 
 @pytest.mark.parametrize(("verb", "status"), CELLS)
@@ -40,6 +44,9 @@ async def test_a_verb_is_met_as_the_table_says(stage: Stage, verb: Command, stat
     assert (await stage.run()).status is reply.status
     if reply.changed:
         event = await stage.last_event()
+        if verb is Command.SEND:
+            assert event.type == ("woken" if status is Status.WAITING else "message")
+            return
         assert event.type == EVENT_OF[reply.status]
         assert event.data["by"] == "anna"
         assert event.data["reason"] == "because"

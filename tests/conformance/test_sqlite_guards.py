@@ -214,11 +214,9 @@ async def test_a_hold_that_its_run_does_not_count_is_not_opened(
 ):
     await file_stage.make(Status.PAUSED)
     before = await file_stage.everything()
+    values = f"{hold}, run_id, 'code_mismatch', 1, '', '', {closed}, ''"
     with pytest.raises(sqlite3.IntegrityError, match="opened once, and only if its run counts it"):
-        execute(
-            path,
-            f"{how} INTO runtrue_holds SELECT {hold}, run_id, 'code_mismatch', 1, '', '', {closed} FROM runtrue_holds",
-        )
+        execute(path, f"{how} INTO runtrue_holds SELECT {values} FROM runtrue_holds")
     assert await file_stage.everything() == before
 
 
@@ -319,7 +317,8 @@ async def test_a_run_has_one_open_operators_hold_and_one_active_pause(file_stage
     await file_stage.make(Status.PAUSED)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         without_triggers(
-            path, "INSERT INTO runtrue_holds SELECT 'h', run_id, kind, 1, '', '', NULL, NULL, NULL FROM runtrue_holds"
+            path,
+            "INSERT INTO runtrue_holds SELECT 'h', run_id, kind, 1, '', '', NULL, NULL, NULL, '' FROM runtrue_holds",
         )
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         without_triggers(

@@ -124,12 +124,12 @@ def test_recording_several_steps_of_one_run_passes_the_fence_once(connection: sq
     assert counted(connection, lambda: journal.record(connection, "w", [effect], 3)) == 1 + 1 + 20
 
 
-def test_finishing_takes_three_statements_a_run(connection: sqlite3.Connection):
+def test_finishing_takes_three_statements_a_run_and_two_a_batch(connection: sqlite3.Connection):
     effects = running(connection, 50)
     for effect in effects:
         effect.end = Finish(Status.COMPLETED, RESULT)
     replies = []
-    assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 3 * 50
+    assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 3 * 50 + 2
     assert {reply.recorded for reply in replies} == {Recorded.OK}
 
 

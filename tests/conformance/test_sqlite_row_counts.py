@@ -15,14 +15,15 @@ from runtrue.store.sqlite import claiming, facts, sweeping
 async def test_a_claim_changes_only_what_is_claimable_and_due(file_stage: Stage, path: Path, status: Status):
     await file_stage.make(status)
     await file_stage.start("later", ready_at=file_stage.clock.now() + HOUR)
+    await file_stage.start("over", deadline_at=file_stage.clock.now())
     await file_stage.start("due")
     now = file_stage.clock.now()
     with hands_on(path) as connection:
         rows = [
-            connection.execute(claiming.SQL["claim"], ("w-2", now, now, run_id, now)).rowcount
-            for run_id in ("r", "later", "due")
+            connection.execute(claiming.SQL["claim"], ("w-2", now, now, run_id, now, now)).rowcount
+            for run_id in ("r", "later", "over", "due")
         ]
-    assert rows == [0, 0, 1]
+    assert rows == [0, 0, 0, 1]
     assert (await file_stage.run()).status is status
 
 

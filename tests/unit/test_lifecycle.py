@@ -44,6 +44,7 @@ AGREED = {
     Command.CANCEL: "cancelled! cancelling? cancelled! cancelling? cancelled! =? x x =!",
     Command.TERMINATE: "cancelled! cancelled! cancelled! cancelled! cancelled! cancelled! x x =!",
     Command.ANSWER: "x x x x pending! x x x x",
+    Command.SEND: "! ! pending! ! ! x x x x",
 }
 
 
@@ -169,13 +170,13 @@ def test_a_command_is_available_exactly_where_it_would_change_something():
 
 
 def test_available_actions_of_each_status():
-    pause, resume, cancel, terminate, answer = Command
+    pause, resume, cancel, terminate, answer, send = Command
     assert {status: available_actions(status) for status in Status} == {
-        Status.PENDING: (pause, cancel, terminate),
-        Status.RUNNING: (pause, cancel, terminate),
-        Status.WAITING: (pause, cancel, terminate),
-        Status.PAUSING: (resume, cancel, terminate),
-        Status.PAUSED: (pause, resume, cancel, terminate, answer),
+        Status.PENDING: (pause, cancel, terminate, send),
+        Status.RUNNING: (pause, cancel, terminate, send),
+        Status.WAITING: (pause, cancel, terminate, send),
+        Status.PAUSING: (resume, cancel, terminate, send),
+        Status.PAUSED: (pause, resume, cancel, terminate, answer, send),
         Status.CANCELLING: (terminate,),
         Status.COMPLETED: (),
         Status.FAILED: (),

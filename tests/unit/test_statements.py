@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtrue import lifecycle
-from runtrue.lifecycle import CLAIMABLE, MOVES, OWNED, TERMINAL, Command, Status
+from runtrue.lifecycle import CLAIMABLE, MOVES, OWNED, TERMINAL, Answer, Command, Status
 from runtrue.store.statements import fill_guards, load_statements
 
 NAMES = [*Command, *MOVES]
@@ -73,6 +73,13 @@ def test_a_target_is_where_the_table_leads(name: str):
     reached = {status: value(target, status) for status in Status}
     expected = lifecycle.targets(name)
     assert reached == {status: expected[status][0] if status in expected else None for status in Status}
+
+
+@pytest.mark.parametrize("command", Command)
+def test_the_statuses_that_accept_a_command_are_those_whose_answer_is_no_refusal(command: Command):
+    guard = fill_guards(f"status IN ({{{{accepts:{command}}}}})")
+    accepting = [status for status in Status if lifecycle.cell(command, status).answer is not Answer.REFUSED]
+    assert [status for status in Status if value(guard, status)] == accepting
 
 
 @pytest.mark.parametrize(("name", "statuses"), [("terminal", TERMINAL), ("owned", OWNED), ("claimable", CLAIMABLE)])

@@ -38,7 +38,8 @@ LOSSES_BEFORE_HOLD = 5
 @dataclass(frozen=True, slots=True)
 class ParentLink:
     """The place in a parent run that starts a child. `cancels`: a parent that is cancelled, or a branch of it that is
-    closed while it waits for the child, has the child cancelled too."""
+    closed while it waits for the child, has the child cancelled too.
+    """
 
     run_id: str
     branch: str
@@ -263,6 +264,7 @@ class RunEffects:
 
     `published` replaces values by key. `closed_waits` are places whose open waits are moot. With `looks` all open waits
     of the run are looked at. `end` comes alone: it is sent only when the run has no other unacknowledged effect.
+    `met` is for the store alone: what a look of these effects has met, for a repeat of them to be told the same.
     """
 
     run_id: str
@@ -276,6 +278,7 @@ class RunEffects:
     published: Mapping[str, bytes] | None = None
     closed_waits: Sequence[tuple[str, int]] = ()
     looks: bool = False
+    met: Sequence[tuple[str, int]] = ()
 
 
 class Recorded(StrEnum):

@@ -5,6 +5,7 @@ A file holds statements that each begin with a line `-- name: some_name`. What s
 
     {{from:pause}}     the statuses that `pause` may leave, as a list for IN (…)
     {{to:pause}}       where it leads: CASE status WHEN … THEN … END; only where each status leads to one other
+    {{accepts:send}}   the statuses in which `send` is not refused, as a list
     {{terminal}}  {{owned}}  {{claimable}}    those sets of statuses, as lists
     {{legal_moves}}    every legal change, as one text of words such as pending>running, a space around each
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runtrue import lifecycle
-from runtrue.lifecycle import Status
+from runtrue.lifecycle import Answer, Command, Status
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
@@ -53,6 +54,9 @@ def _fill(match: re.Match[str]) -> str:
         return _quoted(status.value for status in Status if status in _SETS[kind])
     if name is not None and kind == "from":
         return _quoted(status.value for status in lifecycle.sources(name))
+    if name is not None and kind == "accepts":
+        table = lifecycle.TABLE[Command(name)]
+        return _quoted(status.value for status in Status if table[status].answer is not Answer.REFUSED)
     if name is not None and kind == "to":
         return _case(name)
     raise ValueError(f"no placeholder {match.group()} is known")

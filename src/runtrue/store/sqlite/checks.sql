@@ -18,6 +18,42 @@ FROM runtrue_runs AS r
 WHERE worker_id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM runtrue_workers WHERE id = r.worker_id AND lease_until + :grace >= :now)
 
+-- A wait that its run waits for and that is met already. A child that has completed need not wake its parent while others
+-- are left.
+-- name: no_lost_wakeups
+SELECT r.id, 'waits for a message of topic ' || w.subject || ' and has one'
+FROM runtrue_waits AS w JOIN runtrue_runs AS r ON r.id = w.run_id
+WHERE w.closed_at IS NULL AND w.kind = 'receive' AND r.status = 'waiting' AND EXISTS (
+    SELECT 1 FROM runtrue_messages WHERE run_id = w.run_id AND topic = w.subject AND received_at IS NULL)
+UNION ALL
+SELECT r.id, 'waits for run ' || w.subject || ', which is ' || c.status
+FROM runtrue_waits AS w JOIN runtrue_runs AS r ON r.id = w.run_id JOIN runtrue_runs AS c ON c.id = w.subject
+WHERE w.closed_at IS NULL AND w.kind = 'child' AND r.status = 'waiting' AND c.status IN ({{terminal}})
+    AND (r.any_child_wakes OR r.children_left = 0 OR c.status <> 'completed')
+UNION ALL
+SELECT id, 'waits for nothing' FROM runtrue_runs AS r
+WHERE status = 'waiting' AND ready_at >= :never
+    AND NOT EXISTS (SELECT 1 FROM runtrue_waits WHERE run_id = r.id AND closed_at IS NULL)
+
+-- name: waits_end_with_their_run
+SELECT w.run_id, 'is ' || r.status || ' and still waits at ' || w.branch || '.' || w.ordinal
+FROM runtrue_waits AS w JOIN runtrue_runs AS r ON r.id = w.run_id
+WHERE w.closed_at IS NULL AND r.status IN ({{terminal}})
+
+-- name: a_wait_has_its_result
+SELECT run_id, 'has a wait at ' || branch || '.' || ordinal || ' that was ' || outcome || ', and no step there'
+FROM runtrue_waits AS w
+WHERE outcome IN ('met', 'expired') AND NOT EXISTS (
+    SELECT 1 FROM runtrue_steps WHERE run_id = w.run_id AND branch = w.branch AND ordinal = w.ordinal)
+
+-- name: children_are_counted
+SELECT id, 'counts ' || children_left || ' children that it waits for, there are ' || found FROM (
+    SELECT id, children_left, (
+        SELECT count(*) FROM runtrue_waits AS w JOIN runtrue_runs AS c ON c.id = w.subject AND c.finished_at IS NULL
+        WHERE w.run_id = r.id AND w.kind = 'child' AND w.closed_at IS NULL) AS found
+    FROM runtrue_runs AS r)
+WHERE children_left <> found
+
 -- name: holds_are_counted
 SELECT id, 'counts ' || open_run_holds || ' open holds, there are ' || found FROM (
     SELECT id, open_run_holds, (SELECT count(*) FROM runtrue_holds WHERE run_id = r.id AND closed_at IS NULL) AS found

@@ -9,7 +9,7 @@ import msgspec
 from runtrue.lifecycle import Status
 from runtrue.records import AttemptRecord, StepRecord
 from runtrue.store.protocol import Claimed
-from runtrue.store.sqlite import facts
+from runtrue.store.sqlite import facts, waits
 from runtrue.store.statements import load_statements
 
 SQL = load_statements(Path(__file__).with_name("claiming.sql"))
@@ -24,16 +24,17 @@ def claim(connection: sqlite3.Connection, worker_id: str, serves: Serves, limit:
     if connection.execute(SQL["is_alive"], (worker_id,)).fetchone() is None:
         return []
     run_ids = _candidates(connection, serves, limit, now)
-    taken = connection.executemany(SQL["claim"], [(worker_id, now, now, run_id, now) for run_id in run_ids])
+    taken = connection.executemany(SQL["claim"], [(worker_id, now, now, run_id, now, now) for run_id in run_ids])
     # This transaction is the only writer, so all of them are still there; a claim that is half made must not be kept.
     assert not run_ids or taken.rowcount == len(run_ids)
     rows = connection.execute(SQL["claimed"], (msgspec.json.encode(run_ids).decode(),)).fetchall()
     claimed: list[Claimed] = []
     events: list[facts.EventRow] = []
-    for run_id, workflow, version, epoch, status, wakeups, attempt, created_at, seq, body, tags in rows:
+    # Nothing can be recorded of a run that nobody had before.
+    open_waits = waits.look(connection, [row[0] for row in rows if row[3] > 1], now)
+    for run_id, workflow, version, epoch, status, wakeups, attempt, created_at, seq, parent_id, body, tags in rows:
         data: dict[str, object] = {"worker": worker_id, "epoch": epoch, "attempt": attempt}
         events.append(facts.event(run_id, seq, now, "claimed", data))
-        # Nothing can be recorded of a run that nobody had before.
         steps, attempts = history(connection, run_id) if epoch > 1 else ([], [])
         claimed.append(
             Claimed(
@@ -49,20 +50,22 @@ def claim(connection: sqlite3.Connection, worker_id: str, serves: Serves, limit:
                 created_at=created_at,
                 steps=steps,
                 attempts=attempts,
+                waits=open_waits.get(run_id, ()),
+                parent_id=parent_id,
             )
         )
     facts.add_events(connection, events)
     return claimed
 
 
-def next_ready_at(connection: sqlite3.Connection, serves: Serves) -> int | None:
+def next_ready_at(connection: sqlite3.Connection, serves: Serves, now: int) -> int | None:
     """The earliest ready_at of the pending and waiting runs of these workflows and versions."""
     found = [
-        connection.execute(SQL["first_ready_at"], (workflow, version, priority)).fetchone()[0]
+        connection.execute(SQL["first_ready_at"], (workflow, version, priority, now)).fetchone()[0]
         for workflow, version in serves
         for priority in _priorities(connection, workflow, version)
     ]
-    return min(found, default=None)
+    return min((ready_at for ready_at in found if ready_at is not None), default=None)
 
 
 def history(connection: sqlite3.Connection, run_id: str) -> tuple[list[StepRecord], list[AttemptRecord]]:
@@ -90,7 +93,9 @@ def _candidates(connection: sqlite3.Connection, serves: Serves, limit: int, now:
         level: list[tuple[int, str]] = []
         for pair, priority in heads.items():
             if priority == lowest:
-                level += connection.execute(SQL["candidates"], (*pair, lowest, now, limit - len(chosen))).fetchall()
+                level += connection.execute(
+                    SQL["candidates"], (*pair, lowest, now, now, limit - len(chosen))
+                ).fetchall()
                 heads[pair] = next(walks[pair], None)
         level.sort()
         chosen += [run_id for _, run_id in level[: limit - len(chosen)]]

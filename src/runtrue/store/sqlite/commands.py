@@ -1,4 +1,4 @@
-"""The verbs: pause, resume, cancel, terminate, answer. Each is one guarded statement and what follows from it."""
+"""The verbs: pause, resume, cancel, terminate, answer, send. Each is one guarded statement and what follows from it."""
 
 import dataclasses
 import sqlite3
@@ -22,7 +22,7 @@ from runtrue.lifecycle import (
 )
 from runtrue.records import Hold, Request
 from runtrue.store.protocol import CommandReply, CommandRequest
-from runtrue.store.sqlite import facts
+from runtrue.store.sqlite import cancelling, facts, waits
 from runtrue.store.statements import load_statements
 
 SQL = load_statements(Path(__file__).with_name("commands.sql"))
@@ -37,7 +37,7 @@ def carry_out(connection: Connection, request: CommandRequest, now: int) -> Comm
     """
     if now > request.not_after:
         raise StoreBusy(f"{request.verb} of run {request.run_id} came too late to be carried out; nothing was changed")
-    key = {"run_id": request.run_id, "request_id": request.request_id}
+    key = _key(request)
     stored = connection.execute(SQL["stored_reply"], key).fetchone()
     if stored is not None:
         return _repeat(connection, request, *stored)
@@ -61,12 +61,23 @@ def _repeat(
     reply: str,
 ) -> CommandReply:
     """The stored reply to the same wish; who wishes for it, and the reason, may differ."""
-    if (verb, pause_id, hold_id, value) != (request.verb, request.pause_id, request.hold_id, request.value):
+    wish = (request.verb, request.pause_id, request.hold_id, request.value)
+    if (verb, pause_id, hold_id, value) != wish or _is_of_another_body(connection, request):
         before = verb if verb != request.verb else f"{verb} with other arguments"
         text = f"request id {request.request_id} was used before for {before}; use a new id for {request.verb}"
         return dataclasses.replace(_refused(connection, request, text), request_conflict=True)
     stored = msgspec.json.decode(reply, type=CommandReply)
     return dataclasses.replace(stored, repeated=True, open_holds=tuple(stored.open_holds))
+
+
+def _is_of_another_body(connection: Connection, request: CommandRequest) -> bool:
+    """True where the message that was sent under this request id is another one. A refused one was not kept."""
+    row = connection.execute(SQL["message_sent"], _key(request)).fetchone()
+    return row is not None and row[0] != request.body
+
+
+def _key(request: CommandRequest) -> dict[str, object]:
+    return {"run_id": request.run_id, "request_id": request.request_id}
 
 
 # ---------------------------------------------------------------- the verbs
@@ -98,13 +109,11 @@ def _pause_paused(connection: Connection, request: CommandRequest, now: int) -> 
 
 
 def _cancel(connection: Connection, request: CommandRequest, now: int) -> CommandReply:
-    row = connection.execute(SQL[request.verb], _given(request, now)).fetchone()
-    if row is None:
+    run_id, actor, reason, verb = request.run_id, request.actor, request.reason, request.verb
+    status = cancelling.cancel(connection, run_id, now, actor=actor, reason=reason, cause=verb, verb=verb)
+    if status is None:
         return _unchanged(connection, request)
-    status = Status(row[0])
-    type_ = "cancelled" if status is Status.CANCELLED else "cancel_requested"
-    _end_holds(connection, request, now, seq=row[1], type_=type_, cause=request.verb)
-    return _reply(connection, request, _answer_of(request.verb, status), changed=True)
+    return _reply(connection, request, _answer_of(verb, status), changed=True)
 
 
 def _resume(connection: Connection, request: CommandRequest, now: int) -> CommandReply:
@@ -138,13 +147,33 @@ def _answer(connection: Connection, request: CommandRequest, now: int) -> Comman
 
 
 def _fail(connection: Connection, request: CommandRequest, now: int, hold: Hold) -> CommandReply:
-    changed = connection.execute(SQL["answer_fail"], {"run_id": request.run_id, "now": now}).fetchone()
+    run_id, actor = request.run_id, request.actor
+    (seq,) = connection.execute(SQL["answer_fail"], {"run_id": run_id, "now": now}).fetchone()
     closed = _close_answered(connection, request, now, hold)
-    by = f" by {request.actor}" if request.actor else ""
+    by = f" by {actor}" if actor else ""
     because = f": {request.reason}" if request.reason else ""
     error = codec.encode_error(RuntrueError(f"the hold {hold.kind} was answered with fail{by}{because}"))
-    connection.execute(SQL["add_error"], {"run_id": request.run_id, "body": error})
-    _end_holds(connection, request, now, seq=changed[1], type_="failed", cause="answer", answered=closed)
+    connection.execute(SQL["add_error"], {"run_id": run_id, "body": error})
+    said: dict[str, object] = {"by": actor, "reason": request.reason, "cause": "answer"}
+    cancelling.close_all(connection, run_id, now, seq, "failed", said, answered=closed)
+    waits.settle(connection, [run_id], now)
+    return _reply(connection, request, Answer.DONE, changed=True)
+
+
+def _send(connection: Connection, request: CommandRequest, now: int) -> CommandReply:
+    run_id, topic = request.run_id, request.value
+    given = _given(request, now) | {"topic": topic, "request_id": request.request_id, "body": request.body}
+    woken = connection.execute(SQL["send_and_wake"], given).fetchone()
+    row = woken or connection.execute(SQL["send"], given).fetchone()
+    if row is None:
+        return _unchanged(connection, request)
+    seq = row[0] - 1 if woken else row[0]
+    connection.execute(SQL["add_message"], given | {"seq": seq})
+    told: dict[str, object] = {"topic": topic, "by": request.actor, "request_id": request.request_id}
+    events = [facts.event(run_id, seq, now, "message", told)]
+    if woken:
+        events.append(facts.event(run_id, seq + 1, now, "woken", {"cause": "message", "topic": topic}))
+    facts.add_events(connection, events)
     return _reply(connection, request, Answer.DONE, changed=True)
 
 
@@ -159,6 +188,7 @@ _VERBS: Mapping[Command, Callable[[Connection, CommandRequest, int], CommandRepl
     Command.CANCEL: _cancel,
     Command.TERMINATE: _cancel,
     Command.ANSWER: _answer,
+    Command.SEND: _send,
 }
 
 
@@ -173,19 +203,8 @@ def _why_not_resume(connection: Connection, request: CommandRequest, status: Sta
         held = ", ".join(f"{hold.kind} ({hold.id})" for hold in holds)
         return f"the run is held by {held}, which only an answer closes"
     if status is Status.PAUSED and active is not None:
-        return _why_snapshot_unfit(connection, request.run_id, active)
+        return facts.why_snapshot_unfit(connection, request.run_id)
     return ""
-
-
-def _why_snapshot_unfit(connection: Connection, run_id: str, active: tuple[str, int, int]) -> str:
-    pause_id, steps_done, digest = active
-    found, found_digest = facts.recount_history(connection, run_id)
-    if (found, found_digest) == (steps_done, digest):
-        return ""
-    return (
-        f"the snapshot of pause {pause_id} does not fit the recorded steps ({steps_done} steps with digest {digest:x} "
-        f"then, {found} with {found_digest:x} now), so the run stays paused; restore the steps or cancel the run"
-    )
 
 
 def _hold_to_answer(connection: Connection, request: CommandRequest) -> tuple[Hold | None, str]:
@@ -228,28 +247,6 @@ def _after_closing(
         events.append(facts.event(run_id, seq, now, "resumed", data))
     facts.add_events(connection, events)
     return _reply(connection, request, Answer.DONE, changed=True, still_held=still_open > 0)
-
-
-def _end_holds(
-    connection: Connection,
-    request: CommandRequest,
-    now: int,
-    *,
-    seq: int,
-    type_: str,
-    cause: str,
-    answered: list[tuple[str, str]] | None = None,
-) -> None:
-    """Close what is open as moot, end the pause, and add the event of the status at `seq`, after those of the holds."""
-    run_id, actor = request.run_id, request.actor
-    moot = facts.close_holds(connection, run_id, now, actor=actor, outcome="moot", kinds=tuple(HoldKind))
-    facts.end_pause(connection, run_id, now)
-    answered = answered or []
-    first = seq - len(moot) - len(answered)
-    events = facts.closed_events(run_id, first, now, answered, actor=actor, outcome=request.value)
-    events += facts.closed_events(run_id, first + len(answered), now, moot, actor=actor, outcome="moot")
-    events.append(facts.event(run_id, seq, now, type_, {"by": actor, "reason": request.reason, "cause": cause}))
-    facts.add_events(connection, events)
 
 
 # ---------------------------------------------------------------- replies

@@ -25,23 +25,6 @@ WHERE id = :run_id AND status = 'paused'
     AND NOT EXISTS (SELECT 1 FROM runtrue_holds WHERE run_id = :run_id AND kind = 'operator' AND closed_at IS NULL)
 RETURNING status, event_seq
 
--- The open holds are closed as moot with it, one event each.
--- name: cancel
-UPDATE runtrue_runs
-SET status = {{to:cancel}}, event_seq = event_seq + open_run_holds + 1, open_run_holds = 0,
-    finished_at = CASE {{to:cancel}} WHEN 'cancelled' THEN :now END,
-    request_verb = 'cancel', request_by = :actor, request_at = :now, request_reason = :reason, updated_at = :now
-WHERE id = :run_id AND status IN ({{from:cancel}})
-RETURNING status, event_seq
-
--- name: terminate
-UPDATE runtrue_runs
-SET status = {{to:terminate}}, event_seq = event_seq + open_run_holds + 1, open_run_holds = 0,
-    finished_at = :now, worker_id = NULL,
-    request_verb = 'terminate', request_by = :actor, request_at = :now, request_reason = :reason, updated_at = :now
-WHERE id = :run_id AND status IN ({{from:terminate}})
-RETURNING status, event_seq
-
 -- `:closing` holds are closed with it. While another one is open a paused run stays paused. A run that never started
 -- keeps the time it was asked to start at.
 -- name: resume
@@ -66,10 +49,30 @@ RETURNING status, event_seq, open_run_holds
 
 -- name: answer_fail
 UPDATE runtrue_runs
-SET status = {{to:answer_fail}}, event_seq = event_seq + open_run_holds + 1, open_run_holds = 0,
+SET status = {{to:answer_fail}}, event_seq = event_seq + open_run_holds + 1, open_run_holds = 0, children_left = 0,
     finished_at = :now, updated_at = :now
 WHERE id = :run_id AND status IN ({{from:answer_fail}})
-RETURNING status, event_seq
+RETURNING event_seq
 
 -- name: add_error
 INSERT INTO runtrue_run_payloads (run_id, kind, body) VALUES (:run_id, 'error', :body)
+
+-- A run that waits for a message of this topic goes on with it. Two events: the message, and that it has woken the run.
+-- name: send_and_wake
+UPDATE runtrue_runs
+SET status = {{to:send}}, ready_at = :now, wakeups = wakeups + 1, event_seq = event_seq + 2, updated_at = :now
+WHERE id = :run_id AND status IN ({{from:send}}) AND EXISTS (
+    SELECT 1 FROM runtrue_waits WHERE run_id = :run_id AND closed_at IS NULL AND kind = 'receive' AND subject = :topic)
+RETURNING event_seq
+
+-- name: send
+UPDATE runtrue_runs SET wakeups = wakeups + 1, event_seq = event_seq + 1, updated_at = :now
+WHERE id = :run_id AND status IN ({{accepts:send}})
+RETURNING event_seq
+
+-- name: add_message
+INSERT INTO runtrue_messages (run_id, seq, topic, request_id, sent_by, sent_at, body)
+VALUES (:run_id, :seq, :topic, :request_id, :actor, :now, :body)
+
+-- name: message_sent
+SELECT body FROM runtrue_messages WHERE run_id = :run_id AND request_id = :request_id

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from runtrue.lifecycle import HoldKind, Status
+from runtrue.lifecycle import TERMINAL, HoldKind, Status
 from runtrue.store.protocol import (
     EffectsReply,
     End,
@@ -46,10 +46,8 @@ def apply(connection: sqlite3.Connection, worker_id: str, effect: RunEffects, ro
     data: dict[str, object] = {"worker": worker_id, "epoch": effect.epoch}
     match end:
         case ParkHeld():
-            hold = facts.open_hold(
-                connection, effect.run_id, seq - 1, end.kind, now, actor=worker_id, reason=end.reason
-            )
-            rows.events.append(hold)
+            hold = {"actor": worker_id, "reason": end.reason, "code_digest": end.code_digest}
+            rows.events.append(facts.open_hold(connection, effect.run_id, seq - 1, end.kind, now, **hold))
             data |= {"cause": end.kind, "reason": end.reason}
         case ParkBlocked():
             data["ready_at"] = end.ready_at
@@ -62,6 +60,8 @@ def apply(connection: sqlite3.Connection, worker_id: str, effect: RunEffects, ro
     if status is Status.PAUSED:
         data["pause_id"] = facts.open_pause(connection, effect.run_id, now)
     rows.events.append(facts.event(effect.run_id, seq, now, _EVENT_OF[status], data))
+    if status in TERMINAL:
+        rows.ended.append(effect.run_id)
     return EffectsReply(Recorded.OK, status, wakeups)
 
 
@@ -70,7 +70,11 @@ def _statement(end: End) -> tuple[str, dict[str, Any]]:
         case ParkRequested():
             return "park_requested", {}
         case ParkBlocked():
-            return "park_blocked", {"wakeups": end.wakeups, "ready_at": end.ready_at}
+            return "park_blocked", {
+                "wakeups": end.wakeups,
+                "ready_at": end.ready_at,
+                "by_any_child": end.by_any_child,
+            }
         case ParkHeld():
             return "park_held", {}
         case Release():

@@ -10,7 +10,7 @@ RETURNING status, wakeups, event_seq
 -- name: park_blocked
 UPDATE runtrue_runs
 SET status = CASE WHEN status = 'pausing' OR open_run_holds > 0 THEN 'paused' ELSE 'waiting' END,
-    ready_at = :ready_at, worker_id = NULL, event_seq = event_seq + 1, updated_at = :now
+    ready_at = :ready_at, any_child_wakes = :by_any_child, worker_id = NULL, event_seq = event_seq + 1, updated_at = :now
 WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status IN ({{from:park_blocked}})
     AND wakeups = :wakeups
 RETURNING status, wakeups, event_seq
@@ -27,7 +27,8 @@ RETURNING status, wakeups, event_seq
 -- name: release
 UPDATE runtrue_runs
 SET status = {{to:release}}, worker_id = NULL, event_seq = event_seq + 1, updated_at = :now,
-    finished_at = CASE WHEN {{to:release}} IN ({{terminal}}) THEN :now END
+    finished_at = CASE WHEN {{to:release}} IN ({{terminal}}) THEN :now END,
+    children_left = CASE WHEN {{to:release}} IN ({{terminal}}) THEN 0 ELSE children_left END
 WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status IN ({{from:release}})
 RETURNING status, wakeups, event_seq
 
@@ -36,14 +37,14 @@ RETURNING status, wakeups, event_seq
 -- name: finish_completed
 UPDATE runtrue_runs
 SET status = {{to:finish_completed}}, worker_id = NULL, finished_at = :now, updated_at = :now,
-    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0
+    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0, children_left = 0
 WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status IN ({{from:finish_completed}})
 RETURNING status, wakeups, event_seq, request_verb
 
 -- name: finish_failed
 UPDATE runtrue_runs
 SET status = {{to:finish_failed}}, worker_id = NULL, finished_at = :now, updated_at = :now,
-    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0
+    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0, children_left = 0
 WHERE id = :run_id AND epoch = :epoch AND worker_id = :worker_id AND status IN ({{from:finish_failed}})
 RETURNING status, wakeups, event_seq, request_verb
 
@@ -51,7 +52,7 @@ RETURNING status, wakeups, event_seq, request_verb
 -- name: finish_cancelled
 UPDATE runtrue_runs
 SET status = {{to:finish_cancelled}}, worker_id = NULL, finished_at = :now, updated_at = :now,
-    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0,
+    event_seq = event_seq + open_run_holds + 1, open_run_holds = 0, children_left = 0,
     request_verb = 'cancel',
     request_by = CASE status WHEN 'cancelling' THEN request_by ELSE 'workflow' END,
     request_at = CASE status WHEN 'cancelling' THEN request_at ELSE :now END,

@@ -6,7 +6,7 @@ a terminal event has read everything.
 """
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,20 @@ def last_event(connection: sqlite3.Connection, run_id: str, seq: int) -> tuple[s
 
 
 def open_hold(
-    connection: sqlite3.Connection, run_id: str, seq: int, kind: HoldKind, now: int, *, actor: str, reason: str
+    connection: sqlite3.Connection,
+    run_id: str,
+    seq: int,
+    kind: HoldKind,
+    now: int,
+    *,
+    actor: str,
+    reason: str,
+    code_digest: str = "",
 ) -> EventRow:
     """Open a hold; its event at `seq` is the caller's to add. The statement that held the run has counted it."""
     hold_id = ids.new_hold_id()
-    connection.execute(
-        SQL["open_hold"],
-        {"id": hold_id, "run_id": run_id, "kind": kind, "now": now, "actor": actor, "reason": reason},
-    )
+    given = {"id": hold_id, "run_id": run_id, "kind": kind, "now": now, "actor": actor, "reason": reason}
+    connection.execute(SQL["open_hold"], given | {"code_digest": code_digest})
     data: dict[str, object] = {"hold_id": hold_id, "kind": kind, "by": actor, "reason": reason}
     return event(run_id, seq, now, "hold_opened", data)
 
@@ -63,7 +69,7 @@ def close_holds(
 
 
 def closed_events(
-    run_id: str, first_seq: int, now: int, closed: list[tuple[str, str]], *, actor: str, outcome: str
+    run_id: str, first_seq: int, now: int, closed: Sequence[tuple[str, str]], *, actor: str, outcome: str
 ) -> list[EventRow]:
     """One `hold_closed` event for each hold, from `first_seq` on."""
     return [
@@ -79,8 +85,8 @@ def open_holds(connection: sqlite3.Connection, run_id: str) -> list[Hold]:
 
 def hold_of(row: tuple[Any, ...]) -> Hold:
     """A row of the holds table, in the order of the record's fields."""
-    hold_id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome = row
-    return Hold(hold_id, run_id, HoldKind(kind), opened_at, opened_by, reason, closed_at, closed_by, outcome)
+    hold_id, run_id, kind, *rest = row
+    return Hold(hold_id, run_id, HoldKind(kind), *rest)
 
 
 def open_pause(connection: sqlite3.Connection, run_id: str, now: int) -> str:
@@ -109,3 +115,18 @@ def recount_history(connection: sqlite3.Connection, run_id: str) -> tuple[int, i
         count += 1
         digest ^= step_digest
     return count, digest
+
+
+def why_snapshot_unfit(connection: sqlite3.Connection, run_id: str) -> str:
+    """Why the active pause's snapshot does not fit the steps that are recorded; empty where it does."""
+    active = active_pause(connection, run_id)
+    if active is None:
+        return ""
+    pause_id, steps_done, digest = active
+    found, found_digest = recount_history(connection, run_id)
+    if (found, found_digest) == (steps_done, digest):
+        return ""
+    return (
+        f"the snapshot of pause {pause_id} does not fit the recorded steps ({steps_done} steps with digest {digest:x} "
+        f"then, {found} with {found_digest:x} now), so the run stays paused; restore the steps or cancel the run"
+    )

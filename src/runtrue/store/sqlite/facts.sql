@@ -7,8 +7,8 @@ INSERT INTO runtrue_events (run_id, seq, at, type, data) VALUES (?, ?, ?, ?, ?)
 SELECT type, data FROM runtrue_events WHERE run_id = :run_id AND seq = :seq
 
 -- name: open_hold
-INSERT INTO runtrue_holds (id, run_id, kind, opened_at, opened_by, reason)
-VALUES (:id, :run_id, :kind, :now, :actor, :reason)
+INSERT INTO runtrue_holds (id, run_id, kind, opened_at, opened_by, reason, code_digest)
+VALUES (:id, :run_id, :kind, :now, :actor, :reason, :code_digest)
 
 -- name: close_holds
 UPDATE runtrue_holds SET closed_at = :now, closed_by = :actor, outcome = :outcome
@@ -21,7 +21,7 @@ WHERE id = :hold_id AND run_id = :run_id AND closed_at IS NULL
 RETURNING id, kind
 
 -- name: open_holds
-SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome
+SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome, code_digest
 FROM runtrue_holds WHERE run_id = :run_id AND closed_at IS NULL ORDER BY opened_at, id
 
 -- The manifest of the snapshot: what a resume compares the recorded steps with.

@@ -4,8 +4,9 @@ First everything is tried at once. If something in it is refused, all is rolled 
 so that an effect which the database will never take costs its own run only, and a step that stands already is found.
 """
 
+import dataclasses
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import msgspec
 
 from runtrue.lifecycle import Status
 from runtrue.records import AttemptRecord, StepRecord
-from runtrue.store.protocol import EffectsReply, Recorded, RunEffects
-from runtrue.store.sqlite import ends
+from runtrue.store.protocol import ChildStart, EffectsReply, OpenWait, Recorded, RunEffects
+from runtrue.store.sqlite import ends, waits
 from runtrue.store.sqlite.connection import OWN_ERRORS
-from runtrue.store.sqlite.rows import Rows
+from runtrue.store.sqlite.rows import Rows, step_row
 from runtrue.store.statements import load_statements
 
 _SQL = load_statements(Path(__file__).with_name("journal.sql"))
@@ -56,20 +57,34 @@ def _record_together(
     connection: sqlite3.Connection, worker_id: str, effects: Sequence[RunEffects], now: int
 ) -> list[EffectsReply] | None:
     """Record all at once. None if not every run passes the fence; what was changed by then must be rolled back."""
-    rows = Rows()
+    ended = _end(connection, worker_id, [effect for effect in effects if effect.end is not None], now)
     going_on = [effect for effect in effects if effect.end is None]
     passed = _pass_fence(connection, worker_id, going_on, now)
     if passed is None:
         return None
+    rows = Rows()
     after = iter(passed)
     replies = [
-        _put_down(effect, rows, *next(after))
-        if effect.end is None
-        else ends.apply(connection, worker_id, effect, rows, now)
+        _put_down(connection, effect, rows, now, *next(after)) if effect.end is None else next(ended)
         for effect in effects
     ]
     rows.insert(connection)
     return replies
+
+
+def _end(
+    connection: sqlite3.Connection, worker_id: str, effects: Sequence[RunEffects], now: int
+) -> Iterator[EffectsReply]:
+    """Carry out the ends of a batch, all that belongs to them included. Before the rest of the batch is recorded: a run
+    in it that waits for one of these meets its end at once, and is told a wake counter that has counted it.
+    """
+    if not effects:
+        return iter(())
+    rows = Rows()
+    replies = [ends.apply(connection, worker_id, effect, rows, now) for effect in effects]
+    rows.insert(connection)
+    waits.settle(connection, rows.ended, now)
+    return iter(replies)
 
 
 def _pass_fence(
@@ -102,14 +117,16 @@ def _pass_fence(
     return connection.execute(_RUNS, (run_ids.decode(),)).fetchall()
 
 
-def _put_down(effect: RunEffects, rows: Rows, status: str, wakeups: int, seq: int) -> EffectsReply:
-    """Number what a run that has passed the fence brings, and put it into `rows`."""
+def _put_down(
+    connection: sqlite3.Connection, effect: RunEffects, rows: Rows, now: int, status: str, wakeups: int, seq: int
+) -> EffectsReply:
+    """Number what a run that has passed the fence brings, and put it into `rows`. `seq` has counted it."""
     run_id = effect.run_id
     seq -= len(effect.steps) + len(effect.attempts)
     for step in effect.steps:
         seq += 1
         step.seq = seq
-        rows.steps.append(_step_row(run_id, step))
+        rows.steps.append(step_row(run_id, step))
     for attempt in effect.attempts:
         seq += 1
         attempt.seq = seq
@@ -117,7 +134,10 @@ def _put_down(effect: RunEffects, rows: Rows, status: str, wakeups: int, seq: in
     progress = effect.progress
     if progress is not None:
         rows.progress.append((run_id, progress.done, progress.total, progress.note, progress.at))
-    return EffectsReply(Recorded.OK, _STATUS[status], wakeups)
+    reply = EffectsReply(Recorded.OK, _STATUS[status], wakeups)
+    if effect.waits or effect.children or effect.looks or effect.closed_waits or effect.published:
+        reply.existing = waits.apply(connection, effect, rows, now)
+    return reply
 
 
 def _not_recorded(connection: sqlite3.Connection, run_id: str, recorded: Recorded) -> EffectsReply:
@@ -136,7 +156,8 @@ def _record_alone(connection: sqlite3.Connection, worker_id: str, effect: RunEff
             reply = _not_recorded(connection, effect.run_id, Recorded.FENCED)
         else:
             reply = replies[0]
-            reply.existing = existing
+            reply.existing = [*existing, *reply.existing]
+            effect.met = missing.met
     except OWN_ERRORS as error:
         connection.execute("ROLLBACK TO run")
         reply = _not_recorded(connection, effect.run_id, Recorded.CONDEMNED)
@@ -146,7 +167,10 @@ def _record_alone(connection: sqlite3.Connection, worker_id: str, effect: RunEff
 
 
 def _split(connection: sqlite3.Connection, effect: RunEffects) -> tuple[RunEffects, list[StepRecord]]:
-    """The effects without what is recorded at the same places already, and the steps recorded there."""
+    """The effects without what is recorded at the same places already, and the steps recorded there.
+
+    A child that was started already and is waited for leaves its wait, to be asked for.
+    """
     run_id = effect.run_id
     steps: list[StepRecord] = []
     attempts: list[AttemptRecord] = []
@@ -161,25 +185,20 @@ def _split(connection: sqlite3.Connection, effect: RunEffects) -> tuple[RunEffec
         place = (run_id, attempt.branch, attempt.ordinal, attempt.attempt)
         if connection.execute(_SQL["has_attempt"], place).fetchone() is None:
             attempts.append(attempt)
-    return RunEffects(run_id, effect.epoch, steps, attempts, effect.progress, effect.end), existing
-
-
-def _step_row(run_id: str, step: StepRecord) -> tuple[Any, ...]:
-    return (
-        run_id,
-        step.branch,
-        step.ordinal,
-        step.seq,
-        step.digest,
-        step.name,
-        step.kind,
-        step.attempt,
-        step.started_at,
-        step.finished_at,
-        step.wake_at,
-        step.output,
-        step.error,
-    )
+    children: list[ChildStart] = []
+    openings = list(effect.waits)
+    for child in effect.children:
+        place = child.wait or child.record
+        assert place is not None, "a child is started at a place"
+        found = waits.place_taken(connection, run_id, place.branch, place.ordinal)
+        if isinstance(found, StepRecord):
+            existing.append(found)
+        elif found is not None:
+            openings.append(OpenWait(found))
+        else:
+            children.append(child)
+    missing = dataclasses.replace(effect, steps=steps, attempts=attempts, children=children, waits=openings)
+    return missing, existing
 
 
 def _attempt_row(run_id: str, attempt: AttemptRecord) -> tuple[Any, ...]:

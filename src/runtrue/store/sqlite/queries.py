@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from runtrue.lifecycle import Status
-from runtrue.records import CommandRecord, Event, Hold, Pause, Progress, Request, RunRecord
+from runtrue.records import CommandRecord, Event, Hold, Message, Pause, Progress, Request, RunRecord, Wait
 from runtrue.store.protocol import RunFilter
 from runtrue.store.sqlite import facts
 from runtrue.store.sqlite.claiming import tags_of
@@ -95,6 +95,27 @@ def commands(connection: Connection, run_id: str) -> list[CommandRecord]:
     ]
 
 
+def waits(connection: Connection, run_id: str) -> list[Wait]:
+    """The waits of a run by place, closed ones too."""
+    return [Wait(*row) for row in connection.execute(_SQL["waits"], {"run_id": run_id})]
+
+
+def messages(connection: Connection, run_id: str) -> list[Message]:
+    """The messages that were sent to a run, oldest first."""
+    return [Message(*row) for row in connection.execute(_SQL["messages"], {"run_id": run_id})]
+
+
+def published(connection: Connection, run_id: str) -> dict[str, bytes]:
+    """What a run has published, by key."""
+    return dict(connection.execute(_SQL["published"], {"run_id": run_id}).fetchall())
+
+
+def children(connection: Connection, run_id: str) -> list[RunRecord]:
+    """The children of a run, oldest first."""
+    run_ids = [child_id for (child_id,) in connection.execute(_SQL["children"], {"run_id": run_id})]
+    return _runs(connection, run_ids, {})
+
+
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -108,7 +129,7 @@ def _runs(connection: Connection, run_ids: Sequence[str], bodies: dict[str, byte
 _PLAIN = (
     *("id", "workflow", "version", "priority", "ready_at", "epoch", "worker_id", "wakeups", "open_run_holds"),
     *("event_seq", "steps_done", "losses", "attempt", "idempotency_key", "created_at", "started_at", "finished_at"),
-    "updated_at",
+    *("updated_at", "parent_id", "children_left", "deadline_at"),
 )
 
 

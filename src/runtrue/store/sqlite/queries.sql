@@ -1,7 +1,8 @@
 -- name: runs
 SELECT status, request_verb, request_by, request_at, request_reason, g.done, g.total, g.note, g.at, t.body,
     r.id, workflow, version, priority, ready_at, epoch, worker_id, wakeups, open_run_holds, event_seq, steps_done,
-    losses, attempt, idempotency_key, created_at, started_at, finished_at, updated_at
+    losses, attempt, idempotency_key, created_at, started_at, finished_at, updated_at, parent_id, children_left,
+    deadline_at
 FROM json_each(:ids) AS wanted
 CROSS JOIN runtrue_runs AS r ON r.id = wanted.value
 LEFT JOIN runtrue_run_progress AS g ON g.run_id = r.id
@@ -66,15 +67,15 @@ ORDER BY 1 LIMIT :limit
 SELECT event_seq FROM runtrue_runs WHERE id = :run_id
 
 -- name: holds_of_run
-SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome
+SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome, code_digest
 FROM runtrue_holds WHERE run_id = :run_id AND (NOT :open_only OR closed_at IS NULL) ORDER BY opened_at, id
 
 -- name: open_holds
-SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome
+SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome, code_digest
 FROM runtrue_holds WHERE closed_at IS NULL ORDER BY opened_at, id
 
 -- name: all_holds
-SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome
+SELECT id, run_id, kind, opened_at, opened_by, reason, closed_at, closed_by, outcome, code_digest
 FROM runtrue_holds ORDER BY opened_at, id
 
 -- name: pauses
@@ -84,3 +85,17 @@ FROM runtrue_pauses WHERE run_id = :run_id ORDER BY paused_at, id
 -- name: commands
 SELECT request_id, verb, actor, reason, at, answer, status
 FROM runtrue_commands WHERE run_id = :run_id ORDER BY at, request_id
+
+-- name: waits
+SELECT branch, ordinal, kind, name, subject, opened_at, deadline_at, closed_at, outcome
+FROM runtrue_waits WHERE run_id = :run_id ORDER BY branch, ordinal
+
+-- name: messages
+SELECT run_id, seq, topic, body, sent_by, sent_at, received_at
+FROM runtrue_messages WHERE run_id = :run_id ORDER BY seq
+
+-- name: published
+SELECT key, body FROM runtrue_published WHERE run_id = :run_id ORDER BY key
+
+-- name: children
+SELECT id FROM runtrue_runs WHERE parent_id = :run_id ORDER BY created_at, id

@@ -20,6 +20,7 @@ def start(connection: sqlite3.Connection, runs: Sequence[NewRun], now: int) -> l
 
 
 def _start(connection: sqlite3.Connection, run: NewRun, now: int) -> Started:
+    parent = run.parent
     row = {
         "id": run.id,
         "workflow": run.workflow,
@@ -27,6 +28,11 @@ def _start(connection: sqlite3.Connection, run: NewRun, now: int) -> Started:
         "priority": run.priority,
         "ready_at": run.ready_at,
         "key": run.idempotency_key,
+        "deadline_at": run.deadline_at,
+        "parent_id": None if parent is None else parent.run_id,
+        "parent_branch": None if parent is None else parent.branch,
+        "parent_ordinal": None if parent is None else parent.ordinal,
+        "parent_cancels": parent is not None and parent.cancels,
         "now": now,
     }
     try:
@@ -43,6 +49,8 @@ def _start(connection: sqlite3.Connection, run: NewRun, now: int) -> Started:
         payloads.append((run.id, "tags", msgspec.json.encode(run.tags).decode()))
     connection.executemany(SQL["add_payload"], payloads)
     data: dict[str, object] = {"by": run.actor, "workflow": run.workflow, "version": run.version}
+    if parent is not None:
+        data["parent"] = parent.run_id
     facts.add_events(connection, [facts.event(run.id, 1, now, "created", data)])
     return Started(run.id, True, Status.PENDING)
 

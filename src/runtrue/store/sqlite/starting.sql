@@ -1,7 +1,8 @@
 -- name: add_run
-INSERT INTO runtrue_runs (id, workflow, version, status, priority, ready_at, idempotency_key, event_seq, created_at,
-    updated_at)
-VALUES (:id, :workflow, :version, 'pending', :priority, :ready_at, :key, 1, :now, :now)
+INSERT INTO runtrue_runs (id, workflow, version, status, priority, ready_at, idempotency_key, deadline_at, parent_id,
+    parent_branch, parent_ordinal, parent_cancels, event_seq, created_at, updated_at)
+VALUES (:id, :workflow, :version, 'pending', :priority, :ready_at, :key, :deadline_at, :parent_id,
+    :parent_branch, :parent_ordinal, :parent_cancels, 1, :now, :now)
 
 -- name: add_payload
 INSERT INTO runtrue_run_payloads (run_id, kind, body) VALUES (?, ?, ?)

@@ -15,9 +15,11 @@ from runtrue.records import (
     CommandRecord,
     Event,
     Hold,
+    Message,
     Pause,
     RunRecord,
     StepRecord,
+    Wait,
     WorkerRecord,
 )
 from runtrue.store.protocol import (
@@ -137,6 +139,18 @@ class SqliteStore:
     async def commands(self, run_id: str) -> list[CommandRecord]:
         return await self._read(lambda connection: queries.commands(connection, run_id))
 
+    async def waits(self, run_id: str) -> list[Wait]:
+        return await self._read(lambda connection: queries.waits(connection, run_id))
+
+    async def messages(self, run_id: str) -> list[Message]:
+        return await self._read(lambda connection: queries.messages(connection, run_id))
+
+    async def published(self, run_id: str) -> dict[str, bytes]:
+        return await self._read(lambda connection: queries.published(connection, run_id))
+
+    async def children(self, run_id: str) -> list[RunRecord]:
+        return await self._read(lambda connection: queries.children(connection, run_id))
+
     async def command(self, request: CommandRequest) -> CommandReply:
         try:
             return await self._writer.run(
@@ -165,7 +179,7 @@ class SqliteStore:
         )
 
     async def next_ready_at(self, serves: Sequence[tuple[str, str]]) -> int | None:
-        return await self._read(lambda connection: claiming.next_ready_at(connection, serves))
+        return await self._read(lambda connection: claiming.next_ready_at(connection, serves, self._clock.now()))
 
     async def record(self, worker_id: str, effects: Sequence[RunEffects]) -> list[EffectsReply]:
         writer = self._writer

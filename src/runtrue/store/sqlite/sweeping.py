@@ -1,14 +1,17 @@
-"""Puts right the runs whose worker is gone. Any number of sweepers may do it at once."""
+"""Puts right the runs whose worker is gone, and cancels those whose time is over or whose parent does not want them.
+
+Any number of sweepers may do it at once.
+"""
 
 import sqlite3
 from pathlib import Path
 
 import msgspec
 
-from runtrue.lifecycle import HoldKind, Status
+from runtrue.lifecycle import TERMINAL, HoldKind, Status
 from runtrue.records import InFlight
 from runtrue.store.protocol import LOSSES_BEFORE_HOLD, Swept
-from runtrue.store.sqlite import facts
+from runtrue.store.sqlite import cancelling, facts, waits
 from runtrue.store.statements import load_statements
 
 _SQL = load_statements(Path(__file__).with_name("sweeping.sql"))
@@ -18,14 +21,36 @@ _CAUSE_OF = {"lost": "its lease ran out", "stopped": "it stopped before it let g
 
 
 def sweep(connection: sqlite3.Connection, limit: int, now: int) -> Swept:
-    """Mark workers lost first, which is final, then release up to `limit` runs that no alive worker owns."""
+    """Mark workers lost first, which is final, then release up to `limit` runs that no alive worker owns.
+
+    Then cancel up to `limit` runs that are past their deadline or whose parent does not want them any more.
+    """
     lost = [worker_id for (worker_id,) in connection.execute(_SQL["lose_workers"], {"now": now}).fetchall()]
     orphans = connection.execute(_SQL["orphans"], {"limit": limit}).fetchall()
     held = [
         _release(connection, run_id, epoch, worker_id, worker_status, now)
         for run_id, epoch, worker_id, worker_status in orphans
     ]
-    return Swept(lost, len(orphans), sum(held), more=len(orphans) == limit)
+    cancelled = _cancel(connection, limit, now)
+    more = len(orphans) == limit or cancelled == limit
+    return Swept(lost, len(orphans), sum(held), more=more, runs_cancelled=cancelled)
+
+
+def _cancel(connection: sqlite3.Connection, limit: int, now: int) -> int:
+    """Cancel overdue runs, then forsaken children, down through the generations. Returns how many."""
+    overdue = connection.execute(_SQL["overdue"], {"now": now, "limit": limit}).fetchall()
+    for (run_id,) in overdue:
+        cancelling.cancel(connection, run_id, now, actor="deadline", reason="its deadline has passed", cause="deadline")
+    count = len(overdue)
+    while count < limit:
+        forsaken = connection.execute(_SQL["forsaken"], {"limit": limit - count}).fetchall()
+        if not forsaken:
+            break
+        for run_id, parent_id, why in forsaken:
+            reason = f"its parent {parent_id} {why}"
+            cancelling.cancel(connection, run_id, now, actor="parent", reason=reason, cause="parent")
+        count += len(forsaken)
+    return count
 
 
 def _release(
@@ -50,6 +75,8 @@ def _release(
     if status == Status.PAUSED:
         data["pause_id"] = facts.open_pause(connection, run_id, now)
     facts.add_events(connection, [*events, facts.event(run_id, seq, now, status, data)])
+    if status in TERMINAL:
+        waits.settle(connection, [run_id], now)
     return held
 
 

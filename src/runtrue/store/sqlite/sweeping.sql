@@ -11,6 +11,35 @@ WHERE worker_id IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM runtrue_workers WHERE id = r.worker_id AND status = 'alive')
 ORDER BY id LIMIT :limit
 
+-- Nobody works on these for longer than they were given. What is being cancelled already ends when its worker lets go.
+-- name: overdue
+SELECT id FROM runtrue_runs INDEXED BY runtrue_runs_deadline
+WHERE deadline_at IS NOT NULL AND finished_at IS NULL AND deadline_at <= :now AND status <> 'cancelling'
+ORDER BY deadline_at LIMIT :limit
+
+-- Children that go with their parent: it was cancelled, or it has closed the wait at the place that started them. First
+-- the parents that have such children at all, one look into the index for each; then only what may be theirs.
+-- name: forsaken
+WITH RECURSIVE parents (id) AS (
+    SELECT min(parent_id) FROM runtrue_runs WHERE parent_cancels = 1 AND finished_at IS NULL
+    UNION ALL
+    SELECT (SELECT min(parent_id) FROM runtrue_runs
+            WHERE parent_cancels = 1 AND finished_at IS NULL AND parent_id > parents.id)
+    FROM parents WHERE parents.id IS NOT NULL
+)
+SELECT c.id, p.id, 'was cancelled' FROM parents
+CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status = 'cancelled'
+CROSS JOIN runtrue_runs AS c INDEXED BY runtrue_runs_tied
+    ON c.parent_id = p.id AND c.parent_cancels = 1 AND c.finished_at IS NULL AND c.status <> 'cancelling'
+UNION ALL
+SELECT c.id, w.run_id, 'waits for it no longer' FROM parents
+CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status <> 'cancelled'
+CROSS JOIN runtrue_waits AS w INDEXED BY runtrue_waits_moot
+    ON w.run_id = p.id AND w.kind = 'child' AND w.outcome = 'moot'
+CROSS JOIN runtrue_runs AS c ON c.id = w.subject AND c.parent_id = w.run_id AND c.parent_branch = w.branch
+    AND c.parent_ordinal = w.ordinal AND c.parent_cancels = 1 AND c.finished_at IS NULL AND c.status <> 'cancelling'
+LIMIT :limit
+
 -- A running run that has lost so many workers without a new step is parked under a hold.
 -- Three events: the loss, the hold's and the status's.
 -- name: hold_orphan
@@ -30,6 +59,7 @@ SELECT in_flight FROM runtrue_workers WHERE id = :worker_id
 UPDATE runtrue_runs
 SET status = {{to:release}}, event_seq = event_seq + CASE status WHEN 'running' THEN 1 ELSE 2 END,
     finished_at = CASE WHEN {{to:release}} IN ({{terminal}}) THEN :now END,
+    children_left = CASE WHEN {{to:release}} IN ({{terminal}}) THEN 0 ELSE children_left END,
     ready_at = CASE WHEN status <> 'running' THEN ready_at WHEN losses = 0 THEN :now
         ELSE :now + min(1000000 << min(losses - 1, 20), 300000000) END,
     worker_id = NULL, losses = losses + 1, attempt = attempt + 1, updated_at = :now

@@ -11,7 +11,8 @@ WHEN NEW.status <> 'pending' OR NEW.epoch <> 0
 BEGIN SELECT RAISE(ABORT, 'runtrue: a run is born pending, with epoch 0, under an id and key of its own'); END
 
 -- name: runtrue_runs_identity
-CREATE TRIGGER runtrue_runs_identity BEFORE UPDATE OF id, workflow, version, idempotency_key, created_at ON runtrue_runs
+CREATE TRIGGER runtrue_runs_identity BEFORE UPDATE OF id, workflow, version, idempotency_key, created_at, parent_id,
+    parent_branch, parent_ordinal, parent_cancels, deadline_at ON runtrue_runs
 BEGIN SELECT RAISE(ABORT, 'runtrue: the identity of a run never changes'); END
 
 -- Fires for statements that name the epoch, and so for claims only.
@@ -108,8 +109,9 @@ BEGIN SELECT RAISE(ABORT, 'runtrue: a hold is opened once, and only if its run c
 
 -- name: runtrue_holds_fixed
 CREATE TRIGGER runtrue_holds_fixed BEFORE UPDATE ON runtrue_holds
-WHEN OLD.closed_at IS NOT NULL OR (NEW.id, NEW.run_id, NEW.kind, NEW.opened_at, NEW.opened_by, NEW.reason)
-    <> (OLD.id, OLD.run_id, OLD.kind, OLD.opened_at, OLD.opened_by, OLD.reason)
+WHEN OLD.closed_at IS NOT NULL
+    OR (NEW.id, NEW.run_id, NEW.kind, NEW.opened_at, NEW.opened_by, NEW.reason, NEW.code_digest)
+    <> (OLD.id, OLD.run_id, OLD.kind, OLD.opened_at, OLD.opened_by, OLD.reason, OLD.code_digest)
 BEGIN SELECT RAISE(ABORT, 'runtrue: a hold is closed once and changes in nothing else'); END
 
 -- name: runtrue_holds_closed
@@ -146,6 +148,62 @@ BEGIN SELECT RAISE(ABORT, 'runtrue: the run is paused; resume, answer or cancel 
 CREATE TRIGGER runtrue_pauses_kept BEFORE DELETE ON runtrue_pauses
 WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
 BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its pauses'); END
+
+-- name: runtrue_waits_born
+CREATE TRIGGER runtrue_waits_born BEFORE INSERT ON runtrue_waits
+WHEN EXISTS (SELECT 1 FROM runtrue_waits WHERE run_id = NEW.run_id AND branch = NEW.branch AND ordinal = NEW.ordinal)
+    OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND finished_at IS NULL)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a wait is opened once, by a run that is not finished'); END
+
+-- Also where a deadline is added to a wait that has none, hence IS NOT.
+-- name: runtrue_waits_fixed
+CREATE TRIGGER runtrue_waits_fixed BEFORE UPDATE ON runtrue_waits
+WHEN OLD.closed_at IS NOT NULL OR NEW.closed_at IS NULL OR NEW.deadline_at IS NOT OLD.deadline_at
+    OR (NEW.run_id, NEW.branch, NEW.ordinal, NEW.kind, NEW.name, NEW.subject, NEW.opened_at)
+    <> (OLD.run_id, OLD.branch, OLD.ordinal, OLD.kind, OLD.name, OLD.subject, OLD.opened_at)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a wait is closed once and changes in nothing else'); END
+
+-- name: runtrue_waits_kept
+CREATE TRIGGER runtrue_waits_kept BEFORE DELETE ON runtrue_waits
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its waits'); END
+
+-- name: runtrue_messages_once
+CREATE TRIGGER runtrue_messages_once BEFORE INSERT ON runtrue_messages
+WHEN NEW.received_at IS NOT NULL
+    OR EXISTS (SELECT 1 FROM runtrue_messages WHERE run_id = NEW.run_id AND seq = NEW.seq)
+    OR EXISTS (SELECT 1 FROM runtrue_messages WHERE run_id = NEW.run_id AND request_id = NEW.request_id)
+    OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND finished_at IS NULL)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a message is sent once, to a run that is not finished'); END
+
+-- name: runtrue_messages_fixed
+CREATE TRIGGER runtrue_messages_fixed BEFORE UPDATE ON runtrue_messages
+WHEN OLD.received_at IS NOT NULL OR NEW.received_at IS NULL
+    OR (NEW.run_id, NEW.seq, NEW.topic, NEW.request_id, NEW.sent_by, NEW.sent_at, NEW.body)
+    <> (OLD.run_id, OLD.seq, OLD.topic, OLD.request_id, OLD.sent_by, OLD.sent_at, OLD.body)
+BEGIN SELECT RAISE(ABORT, 'runtrue: a message is received once and changes in nothing else'); END
+
+-- name: runtrue_messages_kept
+CREATE TRIGGER runtrue_messages_kept BEFORE DELETE ON runtrue_messages
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs its messages'); END
+
+-- A value is published anew by an insert that finds its key taken, which passes this one too.
+-- name: runtrue_published_open
+CREATE TRIGGER runtrue_published_open BEFORE INSERT ON runtrue_published
+WHEN NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND finished_at IS NULL)
+BEGIN SELECT RAISE(ABORT, 'runtrue: only a run that is not finished publishes'); END
+
+-- name: runtrue_published_final
+CREATE TRIGGER runtrue_published_final BEFORE UPDATE ON runtrue_published
+WHEN (NEW.run_id, NEW.key) <> (OLD.run_id, OLD.key)
+    OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND finished_at IS NULL)
+BEGIN SELECT RAISE(ABORT, 'runtrue: what a finished run has published never changes'); END
+
+-- name: runtrue_published_kept
+CREATE TRIGGER runtrue_published_kept BEFORE DELETE ON runtrue_published
+WHEN EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND status NOT IN ({{terminal}}))
+BEGIN SELECT RAISE(ABORT, 'runtrue: the run is not finished and needs what it has published'); END
 
 -- name: runtrue_commands_once
 CREATE TRIGGER runtrue_commands_once BEFORE INSERT ON runtrue_commands

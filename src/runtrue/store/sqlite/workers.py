@@ -10,13 +10,17 @@ from runtrue.errors import Conflict
 from runtrue.lifecycle import Status
 from runtrue.records import InFlight, WorkerRecord
 from runtrue.store.protocol import Heartbeat, NewWorker, OwnedRun
+from runtrue.store.sqlite import fitting
 from runtrue.store.statements import load_statements
 
 _SQL = load_statements(Path(__file__).with_name("workers.sql"))
 
 
 def register(connection: sqlite3.Connection, worker: NewWorker, now: int) -> None:
-    """Insert the row of a new worker, alive for its lease. Raises Conflict for an id that was used before."""
+    """Insert the row of a new worker, alive for its lease, and let runs try again whose code did not fit before.
+
+    Raises Conflict for an id that was used before.
+    """
     row = {
         "id": worker.id,
         "host": worker.host,
@@ -30,6 +34,7 @@ def register(connection: sqlite3.Connection, worker: NewWorker, now: int) -> Non
         connection.execute(_SQL["register"], row)
     except sqlite3.IntegrityError:
         raise Conflict(f"worker id {worker.id} was used before; every opened worker needs a new one") from None
+    fitting.let_go(connection, worker.id, worker.code_digests, now)
 
 
 def renew(connection: sqlite3.Connection, beat: Heartbeat, now: int) -> list[OwnedRun] | None:
