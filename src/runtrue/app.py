@@ -135,8 +135,6 @@ class App(Client):
     async def open(self) -> Self:
         """Open the database, enter the lifespan, and start worker and sweeper."""
         await super().open()
-        self._stop = asyncio.Event()
-        self._unusable = None
         watcher = self.watcher
 
         def tell(run_id: str, status: Status) -> None:
@@ -183,6 +181,7 @@ class App(Client):
             if living is not None:
                 await living.leave()
         finally:
+            self._stop, self._unusable = asyncio.Event(), None
             await super().close()
 
     async def serve(self) -> None:
@@ -191,7 +190,11 @@ class App(Client):
         Raises StoreUnusable when the database is lost for good meanwhile.
         """
         async with self:
-            await self._stop.wait()
+            await self.until_drain()
+
+    async def until_drain(self) -> None:
+        """Return when a drain is requested. Raises StoreUnusable when the database is lost for good."""
+        await self._stop.wait()
         if self._unusable is not None:
             raise self._unusable
 

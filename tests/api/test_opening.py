@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -259,6 +260,44 @@ def test_two_workflows_of_one_name_and_version_are_refused_and_the_same_one_twic
     with pytest.raises(rt.ConfigurationError, match="two workflows are called flow@1"):
         rt.App(workflows=[flow, another])
     assert rt.App(workflows=[flow, flow]).workflows == (flow,)
+
+
+class Agent:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @rt.workflow
+    async def solve(self, task: str) -> str:
+        return f"{self.name} solved {task}"
+
+
+async def test_a_method_of_an_instance_is_a_workflow_that_clients_start_through_its_class(database: Path):
+    async with opened(database, Agent("ana").solve) as app:
+        assert await finished(await app.start(Agent.solve.options(id="one"), "it")) == "ana solved it"
+        assert await finished(await app.start("solve", task="this")) == "ana solved this"
+
+
+def test_a_method_without_its_instance_and_a_mere_name_are_refused_with_the_right_way():
+    with pytest.raises(rt.ConfigurationError, match=r"App: Agent.solve is a method; .*: Agent\(\.\.\.\).solve"):
+        rt.App(workflows=[Agent.solve])
+    with pytest.raises(rt.ConfigurationError, match="App: workflow solve is known by its name only"):
+        rt.App(workflows=[rt.ref("solve")])
+
+
+def test_the_method_of_one_instance_may_be_given_twice_and_those_of_two_may_not():
+    agent = Agent("ana")
+    assert len(rt.App(workflows=[agent.solve, agent.solve]).workflows) == 1
+    with pytest.raises(rt.ConfigurationError, match="two workflows are called solve@1"):
+        rt.App(workflows=[agent.solve, Agent("otto").solve])
+
+
+def test_a_module_gives_its_workflows_of_both_colours_and_leaves_out_what_it_only_names():
+    @rt.workflow
+    def blocking() -> None: ...
+
+    module = ModuleType("flows")
+    vars(module).update(flow=flow, blocking=blocking, solve=Agent.solve, other=rt.ref("other"))
+    assert rt.App(workflows=[module]).workflows == (flow, blocking)
 
 
 async def test_a_drain_waits_for_the_step_in_flight(database: Path):

@@ -9,14 +9,18 @@ from runtrue.clock import SystemClock
 from runtrue.codec import encode, encode_error
 from runtrue.ids import new_request_id
 from runtrue.lifecycle import Command, HoldKind, Status
-from runtrue.records import AttemptRecord, InFlight, StepRecord
+from runtrue.records import AttemptRecord, InFlight, StepRecord, Wait
 from runtrue.store import Store, open_store
 from runtrue.store.protocol import (
+    NEVER,
+    ChildStart,
     CommandRequest,
     Finish,
     Heartbeat,
     NewRun,
     NewWorker,
+    OpenWait,
+    ParentLink,
     ParkBlocked,
     ParkHeld,
     RunEffects,
@@ -123,6 +127,29 @@ async def _make_claimed(store: Store, run_id: str, status: Status) -> None:
     elif status is Status.FAILED:
         end = Finish(Status.FAILED, encode_error(ValueError("no such order")))
         await record(store, RunEffects(run_id, epoch, end=end))
+
+
+def message_wait(ordinal: int, topic: str, *, branch: str = "", seconds: int | None = None) -> OpenWait:
+    """A wait for a message of this topic, which gives up after so long."""
+    now = CLOCK.now()
+    deadline_at = None if seconds is None else now + seconds * SECOND
+    return OpenWait(Wait(branch, ordinal, "receive", topic, topic, now, deadline_at))
+
+
+def child_start(parent_id: str, ordinal: int, run_id: str, *, branch: str = "") -> ChildStart:
+    """A child that its parent waits for."""
+    now = CLOCK.now()
+    new = NewRun(
+        run_id, "mail", "1", encode({}, what="input"), now, parent=ParentLink(parent_id, branch, ordinal, True)
+    )
+    return ChildStart(new, Wait(branch, ordinal, "child", "mail", run_id, now))
+
+
+async def park(store: Store, run_id: str, epoch: int) -> None:
+    """The run has nothing to do but wait."""
+    run = await store.get(run_id)
+    assert run is not None
+    await record(store, RunEffects(run_id, epoch, end=ParkBlocked(run.wakeups, NEVER)))
 
 
 async def make_held(store: Store, run_id: str, kind: HoldKind) -> str:

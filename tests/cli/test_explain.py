@@ -9,7 +9,8 @@ from runtrue.codec import encode_error
 from runtrue.explain import explain, span_text
 from runtrue.jsonform import cursor_text, dumps, parse_cursor, utc_text
 from runtrue.lifecycle import HoldKind, Status
-from runtrue.records import AttemptRecord, Hold, InFlight, Request, RunRecord, StepRecord, WorkerRecord
+from runtrue.records import AttemptRecord, Hold, InFlight, Request, RunRecord, StepRecord, Wait, WorkerRecord
+from runtrue.store.protocol import NEVER
 
 NOW = 1_700_000_000 * SECOND
 MINUTE = 60 * SECOND
@@ -103,11 +104,84 @@ def test_a_run_between_attempts_tells_which_step_failed_how_often_and_why() -> N
     )
 
 
+def sleep(branch: str, ordinal: int, wake_at: int) -> StepRecord:
+    return StepRecord(branch, ordinal, "sleep", "sleep", 1, None, None, NOW, NOW, 1, wake_at)
+
+
+def group(kind: str, branch: str, ordinal: int) -> StepRecord:
+    return StepRecord(branch, ordinal, kind, kind, 1, b"0", None, NOW, NOW, 1)
+
+
+def message(topic: str, branch: str = "", *, until: int | None = None, closed_at: int | None = None) -> Wait:
+    return Wait(branch, 1, "receive", topic, topic, NOW - MINUTE, until, closed_at)
+
+
+def child(run_id: str, workflow: str = "mail", branch: str = "") -> Wait:
+    return Wait(branch, 1, "child", workflow, run_id, NOW - MINUTE)
+
+
+def test_a_run_that_waits_for_a_message_tells_its_topic_and_until_when() -> None:
+    waiting = run(Status.WAITING, ready_at=NEVER)
+    assert why(waiting, steps=[], waits=[message("courier")]) == "waits for a message on courier"
+    at = NOW + MINUTE
+    told = why(run(Status.WAITING, ready_at=at), steps=[], waits=[message("courier", until=at)])
+    assert told == f"waits for a message on courier until {utc_text(at)} (in 60 s)"
+    assert why(waiting, steps=[], waits=[message("old", closed_at=NOW), message("courier")]).endswith("on courier")
+    assert why(waiting) == "waits for a message or a child", "where nobody asked for its waits"
+
+
+def test_a_run_that_waits_for_children_tells_which_or_how_many() -> None:
+    waiting = run(Status.WAITING, ready_at=NEVER, children_left=1)
+    assert why(waiting, steps=[], waits=[child("mail-1")]) == "waits for its child mail-1 (mail)"
+    three = [child("a"), child("b", "print"), child("c")]
+    some = dataclasses.replace(waiting, children_left=3)
+    assert why(some, steps=[], waits=three) == "waits for 3 children (mail, print)"
+    assert why(waiting, steps=[], waits=three) == "waits for 1 of 3 children (mail, print)"
+    many = [child(name, name) for name in "edcba"]
+    assert why(some, steps=[], waits=many) == "waits for 3 of 5 children (a, b, c and 2 more)"
+
+
+def test_a_run_that_waits_for_several_things_tells_the_first_to_end_and_how_many_more() -> None:
+    early, late = NOW + MINUTE, NOW + 60 * MINUTE
+    waiting = run(Status.WAITING, ready_at=early, children_left=1)
+    steps = [sleep("3.0", 0, late), sleep("3.1", 0, early), sleep("3.2", 0, NOW)]
+    told = why(waiting, steps=steps, waits=[message("courier", "3.3"), child("mail-1", branch="3.4")])
+    assert told == f"sleeps until {utc_text(early)} (in 60 s), and 3 other waits"
+    told = why(waiting, steps=steps[:1], waits=[message("courier", "3.3", until=early)])
+    assert told == f"waits for a message on courier until {utc_text(early)} (in 60 s), and 1 other wait"
+    failed = AttemptRecord("3.5", 0, "charge", 1, encode_error(ValueError("no")), NOW, NOW, early)
+    told = why(waiting, steps=steps[:1], attempts=[failed])
+    assert (
+        told
+        == f"step charge failed once (ValueError: no), tries again at {utc_text(early)} (in 60 s), and 1 other wait"
+    )
+
+
+def test_what_was_left_behind_in_branches_that_are_closed_is_not_told() -> None:
+    early, late = NOW + MINUTE, NOW + 60 * MINUTE
+    waiting = run(Status.WAITING, ready_at=late)
+    failed = AttemptRecord("3.1/0:b", 0, "charge", 1, encode_error(ValueError("no")), NOW, NOW, early)
+    left = [sleep("3.0", 0, early), sleep("3.1/0:a", 0, early), sleep("", 4, late)]
+    told = f"sleeps until {utc_text(late)} (in 60 min)"
+    assert why(waiting, steps=[*left, group("first", "", 3)], attempts=[failed]) == told
+    inner = why(waiting, steps=[*left, group("map", "3.1", 0)], attempts=[failed])
+    assert inner == f"sleeps until {utc_text(early)} (in 60 s), and 1 other wait"
+    assert "charge" not in inner
+    assert why(waiting, steps=[sleep("30.0", 0, late), group("first", "", 3)]) == told, "30 is no branch of 3"
+
+
 # ---------------------------------------------------------------- a worker has it
 def test_a_running_run_tells_its_step_or_its_worker() -> None:
     assert why(run(Status.RUNNING), worker()) == "on worker w-1 (box, pid 17)"
     step = InFlight("order-1", "charge", 2, NOW - 12 * SECOND)
-    assert why(run(Status.RUNNING), worker(), in_flight=step) == "running step charge (attempt 2, 12 s)"
+    assert why(run(Status.RUNNING), worker(), in_flight=[step]) == "running step charge (attempt 2, 12 s)"
+
+
+def test_a_running_run_tells_the_steps_in_flight_the_first_of_them_by_name() -> None:
+    steps = [InFlight("order-1", name, 1, NOW - 9 * SECOND) for name in ("a", "b", "c", "d", "e")]
+    told = why(run(Status.RUNNING), worker(), in_flight=steps[:2])
+    assert told == "running step a (attempt 1, 9.0 s), step b (attempt 1, 9.0 s)"
+    assert why(run(Status.RUNNING), worker(), in_flight=steps).endswith("step c (attempt 1, 9.0 s) and 2 more")
 
 
 def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
@@ -124,7 +198,7 @@ def test_a_worker_that_is_gone_or_stalled_is_named() -> None:
 def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status, verb: str) -> None:
     asked = Request(verb, "otto", NOW - 5 * SECOND, "stocktaking")
     step = InFlight("order-1", "charge", 1, NOW - 90 * SECOND)
-    told = why(run(status, request=asked), worker(), in_flight=step)
+    told = why(run(status, request=asked), worker(), in_flight=[step])
     assert told == f"{verb} requested by otto 5.0 s ago (stocktaking); still running step charge (attempt 1, 90 s)"
 
 

@@ -24,7 +24,7 @@ def test_a_started_run_is_printed_as_its_row_is(runtrue: Runtrue, database: Path
     assert (body["id"], body["workflow"], body["version"], body["status"]) == ("order-42", "fulfil", "1", "pending")
     assert (body["priority"], body["tags"]) == (3, {"shop": "17", "eu": "yes=no"})
     assert body["why"] == "no worker serves fulfil@1: none is alive"
-    assert body["available_actions"] == ["pause", "cancel", "terminate"]
+    assert body["available_actions"] == ["pause", "cancel", "terminate", "send"]
     assert body["created_at"].endswith("Z")
 
 

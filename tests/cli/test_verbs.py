@@ -1,5 +1,6 @@
 """What each verb says about a run in each status, and the exit code it leaves with."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,11 +72,21 @@ SAID: dict[tuple[str, Status], str] = {
     ("answer", S.COMPLETED): "a finished run never changes",
     ("answer", S.FAILED): "a finished run never changes",
     ("answer", S.CANCELLED): "a finished run never changes",
+    ("send", S.PENDING): "sent: run {id} has the message; the run is pending",
+    ("send", S.RUNNING): "sent: run {id} has the message; the run is running",
+    ("send", S.WAITING): "sent: run {id} has the message; the run is waiting",
+    ("send", S.PAUSING): "sent: run {id} has the message; the run is pausing",
+    ("send", S.PAUSED): "sent: run {id} has the message; the run is paused",
+    ("send", S.CANCELLING): "send refused for run {id}: the run is being cancelled and takes no more messages",
+    ("send", S.COMPLETED): "a finished run never changes",
+    ("send", S.FAILED): "a finished run never changes",
+    ("send", S.CANCELLED): "a finished run never changes",
 }
 
 
 def words(verb: str, run_id: str) -> list[str]:
-    return ["run", verb, run_id, *(["h-none", "retry"] if verb == "answer" else [])]
+    more = {"answer": ["h-none", "retry"], "send": ["courier", "arrived"]}
+    return ["run", verb, run_id, *more.get(verb, [])]
 
 
 @pytest.mark.parametrize(("verb", "status"), SAID)
@@ -90,7 +101,8 @@ def test_each_verb_in_each_status_says_what_became_of_it(
     assert (told.out if refused else told.err) == ""
     assert told.code == (4 if refused else 0)
     now = runtrue("run", "show", run_id, "-o", "json").json
-    assert now["status"] == (found.to if found.to is not None and not refused else status)
+    moves = found.to is not None and not refused and verb != "send"  # this run waits for no message
+    assert now["status"] == (found.to if moves else status)
 
 
 def test_the_table_of_sentences_has_every_cell() -> None:
@@ -116,10 +128,14 @@ def test_a_request_names_the_step_that_is_still_running(runtrue: Runtrue, databa
 def test_a_terminated_run_tells_of_its_step_in_flight_that_the_result_is_discarded() -> None:
     now = 100_000_000
     step = InFlight("order-1", "charge", 2, now - 12_000_000)
-    outcome = Outcome("order-1", Command.TERMINATE, S.CANCELLED, True, True, (), "q-1", in_flight=step)
+    outcome = Outcome("order-1", Command.TERMINATE, S.CANCELLED, True, True, (), "q-1", in_flight=(step,))
     assert outcome_text(outcome, now) == (
         "terminated: run order-1 is cancelled; step charge (attempt 2, 12 s) was running and may still run to its "
         "end, its result is discarded"
+    )
+    assert outcome_text(dataclasses.replace(outcome, in_flight=(step, step)), now).endswith(
+        "step charge (attempt 2, 12 s), step charge (attempt 2, 12 s) were running and may still run to their ends, "
+        "their results are discarded"
     )
 
 
@@ -138,7 +154,7 @@ def test_a_refusal_names_what_the_run_can_be_asked(runtrue: Runtrue, a_run: ARun
     assert "it can be asked to: pause, cancel, terminate" in told.err
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "terminate", "answer"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "terminate", "answer", "send"])
 def test_a_verb_for_a_run_that_is_not_there_is_not_found(runtrue: Runtrue, database: Path, verb: str) -> None:
     told = runtrue(*words(verb, "nobody"))
     assert (told.code, told.out) == (3, "")
@@ -150,7 +166,7 @@ def test_an_outcome_in_json_has_the_facts_of_the_row(runtrue: Runtrue, a_run: AR
     assert told["id"] == "run-running"
     assert (told["command"], told["status"], told["done"], told["changed"]) == ("pause", "pausing", False, True)
     assert (told["request_id"], told["repeated"]) == ("q-1", False)
-    assert told["available_actions"] == ["resume", "cancel", "terminate"]
+    assert told["available_actions"] == ["resume", "cancel", "terminate", "send"]
     assert [hold["kind"] for hold in told["holds"]] == ["operator"]
 
 

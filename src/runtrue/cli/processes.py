@@ -19,7 +19,7 @@ from runtrue.cli.options import check_lasting, database_flag, database_option, d
 from runtrue.cli.text import note
 from runtrue.cli.wording import stopped_text
 from runtrue.config import location
-from runtrue.errors import ConfigurationError, RuntrueError
+from runtrue.errors import ConfigurationError, RuntrueError, StoreUnusable
 from runtrue.lifecycle import Status
 from runtrue.service import Service
 
@@ -121,9 +121,11 @@ class _Ended:
 
 
 async def _until_drained(app: App, ended: _Ended) -> int:
-    """Work until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once."""
+    """Work until a signal asks for the end; the first lets the steps in flight finish, the second leaves at once.
+
+    The end comes by itself, with an error, when the database is lost for good.
+    """
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
     heard: list[signal.Signals] = []
 
     def hear(sign: signal.Signals) -> None:
@@ -134,18 +136,24 @@ async def _until_drained(app: App, ended: _Ended) -> int:
             # Nothing is lost by it: what is recorded is committed, and what is not is done again, as after a crash.
             os._exit(Exit.INTERRUPTED)
         note(f"{sign.name}: takes no new runs, lets the steps in flight finish; again to leave at once")
-        asked.set()
+        app.request_drain()
 
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, hear, sign)
+    code = Exit.DONE
     async with app:
         note(f"ready, as worker {app.worker_id}")
         telling = asyncio.create_task(ended.tell(app.service))
-        await asked.wait()
+        try:
+            await app.until_drain()
+        except StoreUnusable as lost:
+            note(f"Error: {lost}")
+            code = Exit.ERROR
         worker_id = app.worker_id
     telling.cancel()
     note(f"worker {worker_id} has ended")
-    code = Exit.INTERRUPTED if signal.SIGINT in heard else Exit.DONE
+    if signal.SIGINT in heard:
+        code = Exit.INTERRUPTED
     _leave_in_time(app, code)
     return code
 

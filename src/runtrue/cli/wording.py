@@ -46,8 +46,10 @@ def _done(outcome: Outcome, now: int) -> str:
         case Command.CANCEL:
             return f"cancelled: {run} is cancelled"
         case Command.TERMINATE if outcome.in_flight:
-            doing = f"{steps_text(outcome.in_flight, now)} was running and may still run to its end"
-            return f"terminated: {run} is cancelled; {doing}, its result is discarded"
+            one, doing = len(outcome.in_flight) == 1, steps_text(outcome.in_flight, now)
+            ending = "was running and may still run to its end, its result is discarded"
+            endings = "were running and may still run to their ends, their results are discarded"
+            return f"terminated: {run} is cancelled; {doing} {ending if one else endings}"
         case Command.TERMINATE:
             return f"terminated: {run} is cancelled; whatever its worker still sends is discarded"
         case Command.ANSWER if outcome.still_held_by:
