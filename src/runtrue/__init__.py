@@ -37,6 +37,7 @@ from runtrue.authoring import (
     workflow,
 )
 from runtrue.client import Client, Run, RunHandle, WaitFor
+from runtrue.client_sync import SyncClient, SyncRunHandle
 from runtrue.errors import (
     CancelRun,
     CodecError,
@@ -103,6 +104,8 @@ __all__ = [
     "StoreBusy",
     "StoreError",
     "StoreUnusable",
+    "SyncClient",
+    "SyncRunHandle",
     "SyncStep",
     "SyncWorkflow",
     "Topic",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import runtrue as rt
+import runtrue.sync
 
 NAMES = [
     "App",
@@ -47,6 +48,8 @@ NAMES = [
     "StoreBusy",
     "StoreError",
     "StoreUnusable",
+    "SyncClient",
+    "SyncRunHandle",
     "SyncStep",
     "SyncWorkflow",
     "Topic",
@@ -87,6 +90,18 @@ SIGNATURES = {
     "sleep": "duration",
     "sleep_until": "when",
     "set_progress": "done total note",
+    "publish": "key value",
+    "patched": "change",
+    "state": "type",
+    "Topic": "name type",
+    "receive": "topic type timeout default",
+    "send": "run topic payload",
+    "gather": "calls",
+    "first": "calls",
+    "map": "fn items limit key return_exceptions",
+    "start_child": "workflow args kwargs",
+    "ChildHandle.result": "self",
+    "ChildHandle.send": "self topic payload",
     "RunHandle.result": "self timeout",
     "RunHandle.wait": "self until timeout",
     "RunHandle.pause": "self reason request_id",
@@ -113,6 +128,25 @@ def test_the_parameters_of_public_calls_keep_their_names(name: str):
     for part in name.split("."):
         target = getattr(target, part)
     assert " ".join(inspect.signature(target).parameters) == SIGNATURES[name]
+
+
+ONLY_AWAITED = {"ChildHandle", "Client", "RunHandle"}
+BOTH = {"first", "gather", "map", "receive", "send", "sleep", "sleep_until", "start_child"}
+
+
+def test_the_names_of_runtrue_sync_are_the_same_but_for_what_is_only_awaited():
+    assert set(runtrue.sync.__all__) == set(NAMES) - ONLY_AWAITED | {"SyncChildHandle"}
+    for name in set(NAMES) - ONLY_AWAITED:
+        assert (getattr(runtrue.sync, name) is getattr(rt, name)) == (name not in BOTH), name
+
+
+@pytest.mark.parametrize("name", sorted(BOTH))
+def test_a_blocking_word_takes_what_its_awaited_twin_takes(name: str):
+    awaited, blocking = inspect.signature(getattr(rt, name)), inspect.signature(getattr(runtrue.sync, name))
+    assert [(p.name, p.kind, p.default) for p in awaited.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in blocking.parameters.values()
+    ]
+    assert inspect.getdoc(getattr(runtrue.sync, name))
 
 
 def test_every_public_name_says_what_it_is():
