@@ -252,29 +252,43 @@ def ask(call: str, of: Callable[[Runtime], T]) -> T:
     return of(current_runtime(call)) if blocking is None else blocking.block(of)
 
 
-def awaiting_runtime(call: str, otherwise: str) -> Runtime | None:
+class Callee(Protocol):
+    """A step or workflow: what messages call it, and how a call of it is written where it is awaited and blocks."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def awaited(self) -> str: ...
+
+    @property
+    def blocking(self) -> str: ...
+
+
+def awaiting_runtime(callee: Callee) -> Runtime | None:
     """The engine for a call that is awaited; None outside of a workflow and inside a step.
 
-    In a `def` workflow nothing can be awaited: raises WrongPlace that says how to write it (`otherwise`).
+    In a `def` workflow nothing can be awaited: raises WrongPlace that says how to write it.
     """
     runtime = runtime_variable.get()
     if runtime is None and blocking_variable.get() is not None:
         raise WrongPlace(
-            f"{call} was called to be awaited, in a `def` workflow, where nothing can be; write {otherwise}"
+            f"{callee.label} was called to be awaited, in a `def` workflow, where nothing can be; "
+            f"write {callee.blocking}"
         )
     return runtime
 
 
-def blocking_runtime(call: str, otherwise: str) -> BlockingRuntime | None:
+def blocking_runtime(callee: Callee) -> BlockingRuntime | None:
     """The engine for a call that blocks; None outside of a workflow and inside a step.
 
-    In an `async def` workflow nothing may block: raises WrongPlace that says how to write it (`otherwise`).
+    In an `async def` workflow nothing may block: raises WrongPlace that says how to write it.
     """
     blocking = blocking_variable.get()
     if blocking is None and runtime_variable.get() is not None:
         raise WrongPlace(
-            f"{call} was called so that it would block the event loop of an `async def` workflow; "
-            f"write `await {otherwise}`"
+            f"{callee.label} was called so that it would block the event loop of an `async def` workflow; "
+            f"write `await {callee.awaited}`"
         )
     return blocking
 

@@ -68,7 +68,7 @@ class Step(Declared, Generic[P, R_co]):
 
         Outside of a workflow, and inside another step, a `def` function runs on a thread of its own.
         """
-        runtime = awaiting_runtime(self.label, self.blocking)
+        runtime = awaiting_runtime(self)
         if runtime is not None:
             return runtime.call_step(self, args, kwargs)
         if self.is_async:
@@ -80,7 +80,7 @@ class Step(Declared, Generic[P, R_co]):
 
         Outside of a workflow, and inside another step, an `async def` function runs in an event loop of its own.
         """
-        blocking = blocking_runtime(self.label, self.awaited)
+        blocking = blocking_runtime(self)
         if blocking is not None:
             return blocking.block(lambda runtime: runtime.call_step(self, args, kwargs))
         if not self.is_async:

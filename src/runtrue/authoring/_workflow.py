@@ -88,14 +88,14 @@ class Workflow(ABC, Generic[P, R_co]):
 
         Raises RunFailed, one of the child's `raises=`, RunCancelled, or Conflict if its id is taken.
         """
-        runtime = awaiting_runtime(self.label, self.blocking)
+        runtime = awaiting_runtime(self)
         if runtime is None:
             raise self._outside()
         return runtime.call_child(self, args, kwargs)
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Inside a `def` workflow: start a child run and block until its result is there. Raises what `aio` raises."""
-        blocking = blocking_runtime(self.label, self.awaited)
+        blocking = blocking_runtime(self)
         if blocking is None:
             raise self._outside()
         return blocking.block(lambda runtime: runtime.call_child(self, args, kwargs))
