@@ -221,10 +221,10 @@ def _held(hold: Hold) -> str:
     if hold.kind is HoldKind.OPERATOR:
         return f"paused by {hold.opened_by}{because}; `resume` lets it go on"
     if hold.kind is HoldKind.CODE_MISMATCH:
-        # A resume alone meets the same code again.
+        # A resume alone meets the same code again. A worker that starts tells whether the function itself is another.
         remedy = 'put fitting code back, or name the step as the history has it, as in `@rt.step(name="first")`'
-        then = f"restart the worker, then `runtrue run resume {shlex.quote(hold.run_id)}`"
-        return f"the code does not fit its history{because}; {remedy}; {then}"
+        resume = f"`runtrue run resume {shlex.quote(hold.run_id)}` unless the workflow itself is changed"
+        return f"the code does not fit its history{because}; {remedy}; restart the worker, and {resume}"
     answers = "|".join(CLOSED_BY_ANSWER[hold.kind])
     return f"keeps losing its worker{because}; `answer {hold.id} {answers}` decides"
 

@@ -108,6 +108,31 @@ asyncio.run(main())
     assert done.stdout == "this Client was opened before the fork; open one in the child"
 
 
+def test_a_forked_child_closes_nothing_of_its_parent(database: Path):
+    program = f"""
+import asyncio, os, runtrue as rt
+
+@rt.workflow
+async def flow() -> None: ...
+
+async def main():
+    async with rt.Client({str(database)!r}) as client:
+        child = os.fork()
+        if child == 0:
+            asyncio._set_running_loop(None)
+            asyncio.run(client.close())
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        print((await client.start(flow)).id != "")
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 async def test_a_client_that_must_not_create_refuses_a_file_that_is_not_there(database: Path):
     with pytest.raises(rt.StoreUnusable, match="there is no database at"):
         async with rt.Client(database, create=False):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import runtrue as rt
-from runtrue.client_sync import SyncClient, SyncRunHandle
+from runtrue.client_sync import Background, SyncClient, SyncRunHandle
 from runtrue.lifecycle import Status
 
 
@@ -165,6 +165,14 @@ def test_a_call_in_progress_is_told_when_the_client_is_closed_under_it(database:
         client.close()
         with pytest.raises(rt.ConfigurationError, match="closed"):
             waiting.result(20)
+
+
+def test_a_call_that_comes_when_the_loop_has_ended_is_refused_and_never_waits(database: Path, threads: None):
+    background = Background(lambda: rt.Client(database))
+    background.close()
+    background.close()
+    with pytest.raises(rt.ConfigurationError, match="closed while it was called; nothing was asked"):
+        background.call(lambda client: client.runs())
 
 
 def test_many_threads_share_one_client(database: Path, threads: None):

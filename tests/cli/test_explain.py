@@ -211,7 +211,8 @@ def test_a_request_is_told_with_who_when_why_and_what_still_runs(status: Status,
             HoldKind.CODE_MISMATCH,
             (
                 "the code does not fit its history (why not); put fitting code back, or name the step as the history "
-                'has it, as in `@rt.step(name="first")`; restart the worker, then `runtrue run resume order-1`'
+                'has it, as in `@rt.step(name="first")`; restart the worker, and `runtrue run resume order-1` unless '
+                "the workflow itself is changed"
             ),
         ),
         (HoldKind.KEEPS_LOSING_ITS_WORKER, "keeps losing its worker (why not); `answer h-1 retry|fail` decides"),

@@ -297,7 +297,7 @@ def test_a_worker_says_which_runs_failed_and_which_its_code_does_not_fit(
     told = renewed.stderr.readline()
     assert told.startswith("run paused is held: the code does not fit its history (call 1 of through is step second, ")
     assert told.endswith(
-        "restart the worker, then `runtrue run resume paused`; see `runtrue run show paused --database runtrue.db`\n"
+        "restart the worker, and `runtrue run resume paused` unless the workflow itself is changed; see `runtrue run show paused --database runtrue.db`\n"
     )
 
 
