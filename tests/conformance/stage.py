@@ -130,9 +130,9 @@ class Stage:
             await self.worker(worker_id)
         return await self.store.claim(worker_id, SERVES, limit)
 
-    async def running(self, run_id: str = "r", worker_id: str = "w") -> Claimed:
+    async def running(self, run_id: str = "r", worker_id: str = "w", **fields: Any) -> Claimed:
         """A new run that the worker has just claimed."""
-        await self.start(run_id, priority=-1)
+        await self.start(run_id, priority=-1, **fields)
         (claimed,) = await self.claim(worker_id, 1)
         assert claimed.run_id == run_id
         return claimed
@@ -169,14 +169,14 @@ class Stage:
         return self.store.renew(Heartbeat(worker_id, LEASE, self.clock.now(), **fields))
 
     # ------------------------------------------------------------ a run in each status
-    async def make(self, status: Status, run_id: str = "r") -> Claimed | None:
+    async def make(self, status: Status, run_id: str = "r", **fields: Any) -> Claimed | None:
         """A run in `status`, with one recorded step where a worker had it. Returns the claim it had."""
         if status in {Status.PENDING, Status.PAUSED}:
-            await self.start(run_id)
+            await self.start(run_id, **fields)
             if status is Status.PAUSED:
                 await self.verb(Command.PAUSE, run_id)
             return None
-        claimed = await self.running(run_id)
+        claimed = await self.running(run_id, **fields)
         await self.record(claimed, step(1))
         if status is Status.PAUSING:
             await self.verb(Command.PAUSE, run_id)

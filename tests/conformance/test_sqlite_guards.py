@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.hands import execute, without_triggers
-from tests.conformance.stage import HOUR, RESULT, Stage, attempt, step
+from tests.conformance.stage import HOUR, RESULT, Stage, attempt, child_wait, receive, step
 
 from runtrue.lifecycle import OWNED, TERMINAL, Command, Status, legal_moves
 from runtrue.store.protocol import Finish, ParkBlocked, ParkRequested
@@ -60,7 +60,13 @@ async def test_nothing_of_a_finished_run_changes(file_stage: Stage, path: Path, 
     assert await file_stage.everything() == before
 
 
-@pytest.mark.parametrize("column", ["id", "workflow", "version", "idempotency_key", "created_at"])
+IDENTITY = [
+    *("id", "workflow", "version", "idempotency_key", "created_at", "deadline_at"),
+    *("parent_id", "parent_branch", "parent_ordinal", "parent_cancels"),
+]
+
+
+@pytest.mark.parametrize("column", IDENTITY)
 async def test_the_identity_of_a_run_never_changes(file_stage: Stage, path: Path, column: str):
     await file_stage.start()
     for how in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
@@ -108,8 +114,12 @@ async def test_a_run_is_born_with_epoch_0_only(file_stage: Stage, path: Path):
 async def with_everything(stage: Stage, status: Status) -> None:
     """A run that has, or had, rows in every table, in this status."""
     claimed = await stage.running()
-    await stage.record(claimed, step(1))
+    await stage.record(claimed, step(1), published={"k": b"1"}, waits=[receive(3), receive(4)])
     await stage.record(claimed, attempts=[attempt(2)])
+    await stage.verb(Command.SEND)
+    await stage.record(claimed, looks=True)
+    await stage.verb(Command.SEND)
+    await stage.record(claimed, step(5, kind="first"), closed_waits=[("", 4)])
     await stage.verb(Command.PAUSE)
     if status is Status.PAUSING:
         return
@@ -128,7 +138,9 @@ async def with_everything(stage: Stage, status: Status) -> None:
         await stage.end(claimed, Finish(status, RESULT))
 
 
-TABLES_OF_A_RUN = ["run_payloads", "steps", "attempts", "events", "holds", "pauses", "commands"]
+TABLES_OF_A_RUN = [
+    *("run_payloads", "steps", "attempts", "events", "holds", "pauses", "commands", "waits", "messages", "published"),
+]
 
 
 @pytest.mark.parametrize("first", ["the run first", "the run last"])
@@ -190,7 +202,11 @@ async def test_a_hold_that_its_run_counts_is_not_closed_by_hand(file_stage: Stag
 
 
 @pytest.mark.parametrize(
-    "change", ["id = 'h'", "run_id = 's'", "kind = 'code_mismatch'", "opened_at = 1", "opened_by = 'me'", "reason = ''"]
+    "change",
+    [
+        *("id = 'h'", "run_id = 's'", "kind = 'code_mismatch'", "opened_at = 1", "opened_by = 'me'", "reason = ''"),
+        "code_digest = 'x'",
+    ],
 )
 async def test_a_hold_changes_in_nothing_but_its_end(file_stage: Stage, path: Path, change: str):
     await file_stage.make(Status.PAUSED)
@@ -339,7 +355,31 @@ DAMAGES = [
     ("DELETE FROM runtrue_run_payloads WHERE kind = 'output'", "an end has its payload", "its result is not recorded"),
     ("DELETE FROM runtrue_run_payloads WHERE kind = 'input'", "an end has its payload", "has no recorded input"),
     ("DELETE FROM runtrue_steps", "steps are counted", "counts 1 steps, 0 are recorded"),
-    ("UPDATE runtrue_steps SET digest = 5", "steps are unchanged", "do not fit the digest"),
+    ("UPDATE runtrue_steps SET digest = 5 WHERE run_id = 'done'", "steps are unchanged", "do not fit the digest"),
+    ("UPDATE runtrue_runs SET children_left = 7 WHERE id = 'parent'", "children are counted", "counts 7 children"),
+    ("UPDATE runtrue_runs SET children_left = 1 WHERE id = 'done'", "children are counted", "there are 0"),
+    (
+        "UPDATE runtrue_waits SET closed_at = NULL, outcome = NULL WHERE run_id = 'over'",
+        "waits end with their run",
+        "is completed and still waits at 3.0.2",
+    ),
+    ("DELETE FROM runtrue_steps WHERE kind = 'receive'", "a wait has its result", "was met, and no step there"),
+    ("DELETE FROM runtrue_waits WHERE run_id = 'hears'", "no lost wakeups", "waits for nothing"),
+    (
+        "INSERT INTO runtrue_messages VALUES ('hears', 9, 'topic', 'q', '', 1, NULL, NULL, NULL, x'31')",
+        "no lost wakeups",
+        "waits for a message of topic topic and has one",
+    ),
+    (
+        "UPDATE runtrue_runs SET status = 'failed', finished_at = 1, worker_id = NULL WHERE id = 'running'",
+        "no lost wakeups",
+        "waits for run running, which is failed",
+    ),
+    (
+        "UPDATE runtrue_runs SET status = 'completed', finished_at = 1, worker_id = NULL WHERE id = 'running'",
+        "children are counted",
+        "counts 1 children that it waits for, there are 0",
+    ),
 ]
 
 
@@ -348,6 +388,12 @@ async def test_a_broken_promise_is_found(file_stage: Stage, path: Path, damage: 
     await file_stage.make(Status.COMPLETED, "done")
     await file_stage.make(Status.PAUSED, "paused")
     await file_stage.make(Status.RUNNING, "running")
+    await file_stage.waiting(receive(), run_id="hears")
+    await file_stage.waiting(child_wait("running"), run_id="parent", by_any_child=False)
+    over = await file_stage.running("over")
+    await file_stage.verb(Command.SEND, "over")
+    await file_stage.record(over, waits=[receive(1, branch="3.0"), receive(2, branch="3.0")])
+    await file_stage.end(over, Finish(Status.COMPLETED, RESULT))
     assert await file_stage.store.check() == []
     without_triggers(path, damage)
     findings = await file_stage.store.check()

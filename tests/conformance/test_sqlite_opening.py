@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.hands import execute, hands_on
-from tests.conformance.stage import Stage
+from tests.conformance.stage import LEASE, Stage, receive
 from tests.support.manual_clock import ManualClock
 
 from runtrue.errors import ConfigurationError, RuntrueError, StoreError, StoreUnusable
-from runtrue.lifecycle import Status
+from runtrue.lifecycle import TERMINAL, Command, Status
 from runtrue.store import open_store
-from runtrue.store.protocol import RunFilter
+from runtrue.store.protocol import NewWorker, RunFilter
 from runtrue.store.sqlite import location, schema
 from runtrue.store.sqlite.location import file_system_of, parse_url
 
@@ -249,6 +249,33 @@ async def test_a_migration_that_fails_leaves_nothing(path: Path, monkeypatch: py
     with pytest.raises(StoreError, match="runtrue_half already exists"):
         await open_store(f"sqlite:///{path}", clock=ManualClock())
     assert execute(path, "SELECT name FROM sqlite_master") == []
+
+
+async def test_a_file_of_the_first_schema_is_brought_up_with_its_runs(path: Path):
+    before = sqlite3.connect(path)
+    before.executescript(Path(__file__).with_name("schema_1.sql").read_text())
+    rows = before.execute("SELECT id, status, epoch, event_seq FROM runtrue_runs ORDER BY id").fetchall()
+    before.close()
+    clock = ManualClock()
+    store = await open_store(f"sqlite:///{path}", clock=clock)
+    stage = Stage(store, clock)
+    assert (await store.schema_status()).version == schema.LATEST > 1
+    assert execute(path, "SELECT id, status, epoch, event_seq FROM runtrue_runs ORDER BY id") == rows
+    assert {row[1] for row in rows} == set(Status)
+    await store.sweep()
+    assert await store.check() == []
+    run = await stage.run("waiting")
+    assert (run.parent_id, run.children_left, run.deadline_at) == (None, 0, None)
+    assert [hold.code_digest for hold in await store.holds("keyed")] == [""]
+    for status in sorted(set(Status) - TERMINAL - {Status.CANCELLING}):
+        assert (await stage.verb(Command.SEND, status, request_id="new-1")).changed
+        assert (await stage.verb(Command.TERMINATE, status, request_id="new-2")).status is Status.CANCELLED
+    await store.register_worker(NewWorker("w-2", "host", 7, 10, ["flow@1"], LEASE, [("flow", "1", "new")]))
+    claims = {claimed.run_id: claimed for claimed in await stage.claim("w-2")}
+    assert set(claims) == {"keyed", "tagged"}
+    assert (await stage.record(claims["keyed"], waits=[receive(7)], worker_id="w-2")).recorded == "ok"
+    assert await store.check() == []
+    await store.close()
 
 
 async def test_the_plain_shell_can_read_and_the_guards_hold_there_too(path: Path):

@@ -1,5 +1,6 @@
 """That the paths which must stay fast use their index, and take so many statements and no more."""
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,9 @@ import pytest
 from tests.conformance.stage import INPUT, RESULT, SERVES, step
 
 from runtrue.lifecycle import Status
-from runtrue.store.protocol import Finish, NewRun, NewWorker, Recorded, RunEffects
-from runtrue.store.sqlite import claiming, journal, schema, starting, workers
+from runtrue.records import Wait
+from runtrue.store.protocol import Finish, NewRun, NewWorker, OpenWait, ParentLink, Recorded, RunEffects
+from runtrue.store.sqlite import claiming, journal, schema, starting, sweeping, workers
 from runtrue.store.sqlite import store as face
 from runtrue.store.statements import load_statements
 
@@ -33,10 +35,23 @@ WALKS = {
     "queries.page_of_workflow": "SEARCH r USING COVERING INDEX runtrue_runs_workflow",
     "queries.count": "SCAN runtrue_runs USING COVERING INDEX runtrue_runs_status",
     "queries.open_holds": "SCAN runtrue_holds USING INDEX runtrue_holds_open",
+    "sweeping.overdue": "SEARCH runtrue_runs USING INDEX runtrue_runs_deadline",
+    "sweeping.forsaken": "SEARCH w USING INDEX runtrue_waits_moot",
+    "waits.parents": "SEARCH w USING INDEX runtrue_waits_child",
+    "waits.close_moot": "SEARCH runtrue_waits USING INDEX runtrue_waits_open",
+    "waits.open_waits": "SEARCH runtrue_waits USING INDEX runtrue_waits_open",
+    "waits.who_waits": "SEARCH w USING INDEX runtrue_waits_open",
+    "waits.take_message": "SEARCH runtrue_messages USING INDEX runtrue_messages_kept",
+    "commands.send_and_wake": "SEARCH runtrue_waits USING INDEX runtrue_waits_open",
+    "queries.children": "SEARCH runtrue_runs USING COVERING INDEX runtrue_runs_parent",
+    "fitting.may_fit": "SCAN h USING INDEX runtrue_holds_open",
     "facts.open_holds": "SEARCH runtrue_holds USING INDEX runtrue_holds_run",
     "facts.active_pause": "SEARCH runtrue_pauses USING INDEX runtrue_pauses_active",
     "starting.same_start": "SEARCH r USING INDEX runtrue_runs_key",
 }
+
+
+CHANGES = {"commands", "cancelling", "ends", "journal", "waits"}
 
 
 @pytest.fixture
@@ -73,7 +88,7 @@ def test_an_order_comes_from_the_index_and_nothing_is_sorted(connection: sqlite3
     assert "TEMP B-TREE" not in plan(connection, name)
 
 
-@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.split(".")[0] in {"commands", "ends", "journal"}])
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.split(".")[0] in CHANGES])
 def test_no_change_of_a_run_scans_a_table(connection: sqlite3.Connection, name: str):
     scans = [line for line in plan(connection, name).splitlines() if line.startswith("SCAN runtrue_")]
     assert scans == []
@@ -87,7 +102,9 @@ def test_nothing_that_changes_with_every_step_stands_in_an_index(connection: sql
         )
         for _, _, column in connection.execute(f"PRAGMA index_info({index})")
     }
-    assert indexed.isdisjoint({"event_seq", "steps_done", "losses", "history_digest", "updated_at", "wakeups"})
+    assert indexed.isdisjoint(
+        {"event_seq", "steps_done", "losses", "history_digest", "updated_at", "wakeups", "children_left"}
+    )
 
 
 # ---------------------------------------------------------------- counting
@@ -131,6 +148,31 @@ def test_finishing_takes_three_statements_a_run_and_two_a_batch(connection: sqli
     replies = []
     assert counted(connection, lambda: replies.extend(journal.record(connection, "w", effects, 3))) == 3 * 50 + 2
     assert {reply.recorded for reply in replies} == {Recorded.OK}
+
+
+def test_a_sweep_looks_at_no_finished_run(connection: sqlite3.Connection):
+    """However many children, deadlines and waits have ended: the steps of SQLite's own machine stay the same."""
+    runs = [NewRun(f"r{number:04}", "flow", "1", INPUT, 0, deadline_at=10**15) for number in range(1_000)]
+    links = [ParentLink(run.id, "", 1, cancels=True) for run in runs]
+    waits = [OpenWait(Wait("", 1, "child", "flow", f"c-{run.id}", 1)) for run in runs]
+    children = [dataclasses.replace(run, id=f"c-{run.id}", parent=link) for run, link in zip(runs, links, strict=True)]
+    ticks: list[list[int]] = []
+    for born in (([], []), (runs, children)):
+        starting.start(connection, [*born[0], *born[1]], 1)
+        worker = f"w{len(ticks)}"
+        workers.register(connection, NewWorker(worker, "host", 1, 9, [], 10**15), 1)
+        claimed = claiming.claim(connection, worker, SERVES, 2_000, 2)
+        opening = [
+            RunEffects(one.run_id, one.epoch, waits=[wait]) for one, wait in zip(claimed[1_000:], waits, strict=False)
+        ]
+        journal.record(connection, worker, opening, 3)
+        ends = [RunEffects(one.run_id, one.epoch, end=Finish(Status.FAILED, RESULT)) for one in claimed]
+        journal.record(connection, worker, ends, 3)
+        ticks.append([])
+        connection.set_progress_handler(lambda: ticks[-1].append(1), 1)
+        assert sweeping.sweep(connection, 500, 4).runs_cancelled == 0
+        connection.set_progress_handler(None, 0)
+    assert len(ticks[1]) <= len(ticks[0]) + 20
 
 
 def test_claiming_takes_two_statements_a_run(connection: sqlite3.Connection):

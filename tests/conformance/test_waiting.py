@@ -145,16 +145,16 @@ async def test_a_look_meets_all_that_can_be_met_and_tells_the_counter_it_saw(sta
     assert await stage.end(claimed, ParkBlocked(reply.wakeups, NEVER)) is Status.WAITING
 
 
-async def test_a_look_that_comes_again_is_told_what_it_met_before(stage: Stage):
+@pytest.mark.parametrize("beside", [(), (step(9),)], ids=["alone", "beside a step"])
+async def test_a_look_that_comes_again_is_told_what_it_met_before(stage: Stage, beside: tuple[StepRecord, ...]):
     claimed = await stage.running()
-    await stage.record(claimed, waits=[receive(1), receive(2), receive(3)])
-    await stage.verb(Command.SEND)
-    look = RunEffects("r", claimed.epoch, looks=True)
-    (first,) = await stage.store.record("w", [look])
-    await stage.verb(Command.SEND)
-    (again,) = await stage.store.record("w", [look])
-    assert [record.ordinal for record in first.existing] == [1]
-    assert [record.ordinal for record in again.existing] == [1, 2]
+    await stage.record(claimed, waits=[receive(number) for number in range(1, 6)])
+    look = RunEffects("r", claimed.epoch, steps=beside, looks=True)
+    for tries in range(1, 4):
+        await stage.verb(Command.SEND)
+        (reply,) = await stage.store.record("w", [look])
+        met = [record.ordinal for record in reply.existing if record.kind == "receive"]
+        assert met == list(range(1, tries + 1))
     (another,) = await stage.store.record("w", [RunEffects("r", claimed.epoch, looks=True)])
     assert another.existing == [], "a look of its own finds nothing new"
 
@@ -179,6 +179,17 @@ async def test_a_claim_meets_what_has_come_meanwhile(stage: Stage):
         ["created", "claimed", "waiting", "message", "woken", "claimed", "step"],
     )
     assert await stage.end(claimed, ParkBlocked(claimed.wakeups, NEVER)) is Status.WAITING
+
+
+async def test_what_is_met_at_a_claim_forgets_the_losses_as_any_step_does(stage: Stage):
+    claimed = await stage.running()
+    await stage.record(claimed, waits=[receive()])
+    await stage.lose()
+    await stage.store.sweep()
+    assert (await stage.run()).losses == 1
+    await stage.verb(Command.SEND)
+    assert len((await stage.claim("w-2"))[0].steps) == 1
+    assert (await stage.run()).losses == 0
 
 
 async def test_a_claim_brings_the_open_waits_of_its_own_run_only(stage: Stage):

@@ -62,7 +62,8 @@ INSERT INTO runtrue_run_payloads (run_id, kind, body) VALUES (:run_id, 'error', 
 UPDATE runtrue_runs
 SET status = {{to:send}}, ready_at = :now, wakeups = wakeups + 1, event_seq = event_seq + 2, updated_at = :now
 WHERE id = :run_id AND status IN ({{from:send}}) AND EXISTS (
-    SELECT 1 FROM runtrue_waits WHERE run_id = :run_id AND closed_at IS NULL AND kind = 'receive' AND subject = :topic)
+    SELECT 1 FROM runtrue_waits INDEXED BY runtrue_waits_open
+    WHERE run_id = :run_id AND closed_at IS NULL AND kind = 'receive' AND subject = :topic)
 RETURNING event_seq
 
 -- name: send

@@ -112,7 +112,10 @@ class _Book:
         """Start a child at a place where nothing stands yet; a place that is taken is refused by the database."""
         (started,) = starting.start(self.connection, [start.run], self.now)
         wait, record = start.wait, start.record
-        conflict = codec.encode_error(Conflict(started.conflict)) if started.conflict else None
+        why = started.conflict
+        if started.run_id == self.run_id:
+            why = f"run {self.run_id} cannot be its own child; choose another id"
+        conflict = codec.encode_error(Conflict(why)) if why else None
         if wait is not None:
             wait.subject = started.run_id
             outcome = (None, conflict) if conflict else None if started.created else self._outcome(wait)
