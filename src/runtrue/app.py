@@ -14,6 +14,7 @@ from typing import Any, Self, cast
 from runtrue.authoring import DefinedWorkflow, Duration, StepInfo, Workflow, seconds_of
 from runtrue.client import Client
 from runtrue.client_sync import SyncClient
+from runtrue.engine.ports import StepHooks
 from runtrue.engine.sweeper import SWEEP_SECONDS, Sweeper
 from runtrue.engine.worker import Worker
 from runtrue.errors import ConfigurationError, StoreUnusable
@@ -84,6 +85,7 @@ class App(Client):
         self._sweeper: Sweeper | None = None
         self._living: Lifespan | None = None
         self._state: tuple[object, ...] = ()
+        self._hooks: StepHooks | None = None
         self._blocking: SyncClient | None = None
         self._unusable: StoreUnusable | None = None
         self._stop = asyncio.Event()
@@ -152,9 +154,15 @@ class App(Client):
                 slots=self._slots,
                 lease_seconds=self._lease_seconds,
                 stall_limit_seconds=self._stall_limit_seconds,
+                outside=self.service,
+                threads=self._threads,
+                state=self._state_of,
+                around_step=self._around_step,
+                hooks=self._hooks,
                 copies_results=self._copies_results,
                 on_ended=tell,
                 on_stalled=_exit_stalled if self._exits_when_stalled else _stay,
+                on_unusable=self._give_up,
             )
             await self._worker.start()
             self._sweeper = Sweeper(
@@ -201,6 +209,13 @@ class App(Client):
     def request_drain(self) -> None:
         """Let `serve` end: no new claims, runs are given back at their next step boundary."""
         self._stop.set()
+
+    def _state_of(self, type: type[Any], /) -> Any:  # noqa: A002  the word of the public API
+        for found in self._state:
+            if isinstance(found, type):
+                return found
+        held = ", ".join(each.__class__.__name__ for each in self._state) or "nothing"
+        raise ConfigurationError(f"rt.state: there is no {type.__name__}; the App's lifespan has yielded {held}")
 
     def _give_up(self, error: StoreUnusable) -> None:
         """The worker met a database that no further attempt can use; whoever serves must not go on as if it worked."""

@@ -82,6 +82,7 @@ from runtrue.authoring import (
     run_id_of,
     seconds_of,
 )
+from runtrue.authoring._context import current_runtime
 
 __all__ = [
     "App",
@@ -356,11 +357,11 @@ def map(  # noqa: A001  the word that users know
 
     def carry_out(runtime: Runtime) -> Any:
         def make(item: Any) -> Any:
-            # A step or a child needs no thread of its own to be waited for.
+            # A step or a child needs no thread of its own to be waited for. This is called in the item's branch.
             if isinstance(fn, Step):
-                return runtime.call_step(cast("Step[..., Any]", fn), (item,), {})
+                return current_runtime("rt.map").call_step(cast("Step[..., Any]", fn), (item,), {})
             if isinstance(fn, Workflow):
-                return runtime.call_child(cast("Workflow[..., Any]", fn), (item,), {})
+                return current_runtime("rt.map").call_child(cast("Workflow[..., Any]", fn), (item,), {})
             return Threaded(partial(_result_of, "rt.map", partial(call, item)))
 
         return runtime.map(make, listed, limit, keys, return_exceptions)

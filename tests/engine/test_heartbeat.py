@@ -34,6 +34,7 @@ async def test_a_lease_counts_from_before_the_renewal_was_sent_and_ends_a_margin
         "on_owned": lambda *_: heard.set(),
         "on_lost": lambda: None,
         "on_stalled": lambda _: None,
+        "on_unusable": lambda _: None,
         "ask_loop": lambda answer: answer(),
         "stall_limit_seconds": 0,
     }

@@ -1,20 +1,26 @@
 """The attempts of one live step call, until an outcome is recorded."""
 
 import asyncio
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from runtrue import codec
 from runtrue.authoring import Step, StepInfo, runtime_variable, step_variable
+from runtrue.authoring._context import blocking_variable
 from runtrue.clock import MICROSECOND
-from runtrue.engine.history import BRANCH
+from runtrue.engine import waits
 from runtrue.engine.signals import Unwound
+from runtrue.engine.strands import Strand
+from runtrue.engine.threads import NoThreadError, ThreadCall
 from runtrue.errors import CancelRun, CodecError, RuntrueError
 from runtrue.lifecycle import Status
 from runtrue.records import AttemptRecord, StepRecord
 from runtrue.store.protocol import Finish
 
 if TYPE_CHECKING:
-    from runtrue.engine.execution import Execution
+    from runtrue.engine.calls import Calls
 
 BACK_OFF_IN_MEMORY_SECONDS = 3.0
 """A longer wait for the next attempt leaves memory."""
@@ -27,16 +33,39 @@ class StepCancelledError(RuntrueError):
 class StepCall:
     """One call of a step that has no record yet."""
 
-    __slots__ = ("_args", "_execution", "_kwargs", "_ordinal", "_step")
+    __slots__ = (
+        "_args",
+        "_branch",
+        "_calls",
+        "_deadline_at",
+        "_execution",
+        "_is_late",
+        "_kwargs",
+        "_ordinal",
+        "_step",
+        "_strand",
+    )
 
     def __init__(
-        self, execution: "Execution", step: Step[..., Any], ordinal: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        calls: "Calls",
+        strand: Strand,
+        step: Step[..., Any],
+        ordinal: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
-        self._execution = execution
+        self._calls = calls
+        self._execution = calls.execution
+        self._branch = calls.branch
+        self._strand = strand
         self._step = step
         self._ordinal = ordinal
         self._args = args
         self._kwargs = kwargs
+        self._deadline_at: int | None = None
+        self._is_late = False
+        """The attempt has run into its timeout; its thread has not come back."""
 
     async def carry_out(self) -> tuple[object, StepRecord]:
         """Try until there is an outcome, and record it.
@@ -44,19 +73,21 @@ class StepCall:
         Returns the result as the function gave it (NOTHING if it failed, or if another result was recorded first)
         and the record that counts.
         """
-        execution, step = self._execution, self._step
+        execution, step, strand = self._execution, self._step, self._strand
         # An annotation that cannot be resolved is refused here, before the function has had any effect.
         result_type = step.result_type
-        attempt = 1
-        failure = execution.history.last_failure(self._ordinal)
+        attempt, begun_at = 1, execution.clock.now()
+        failure = self._branch.places.last_failure(self._ordinal)
         if failure is not None:
-            attempt = failure.attempt + 1
-            await execution.wait_until(failure.next_at, BACK_OFF_IN_MEMORY_SECONDS)
+            attempt, begun_at = failure.attempt + 1, self._branch.places.first_started_at(self._ordinal)
+            await waits.wait_until(self._calls, strand, failure.next_at, BACK_OFF_IN_MEMORY_SECONDS)
+        if step.settings.deadline_seconds is not None:
+            self._deadline_at = begun_at + round(step.settings.deadline_seconds * MICROSECOND)
         while True:
             started_at = execution.clock.now()
             result, error = await self._call(attempt, started_at)
             # Interrupted, but the function caught it and came to its end: its outcome counts.
-            execution.take_interrupt()
+            strand.take_interrupt()
             if error is None:
                 try:
                     body, copy = codec.round_trip(result, result_type, what=step.result_label)
@@ -65,81 +96,208 @@ class StepCall:
                     error = refused
                 else:
                     record = self._record(attempt, body, None, started_at)
-                    kept = await execution.record_step(record)
+                    kept = await self._keep(record)
                     if kept is not record:
                         return NOTHING, kept
                     # Without an annotation a tuple, say, comes back as a list: it must from the first time on.
-                    return (copy if execution.copies_results or result_type is Any else result), kept
-            again, error = self._wants_again(error, attempt)
-            if not again:
+                    return (copy if execution.host.copies_results or result_type is Any else result), kept
+            next_at, error = self._next_attempt_at(error, attempt)
+            if next_at is None:
                 record = self._record(attempt, None, self._encoded(error), started_at)
-                return NOTHING, await execution.record_step(record)
-            await self._record_failure(attempt, error, started_at)
+                return NOTHING, await self._keep(record)
+            await self._record_failure(attempt, error, started_at, next_at)
             attempt += 1
 
+    async def _keep(self, record: StepRecord) -> StepRecord:
+        kept = await self._execution.record_step(self._strand, record)
+        hooks = self._execution.host.hooks
+        if hooks is not None:
+            await hooks.after_commit(self._execution.run_id, self._step)
+        return kept
+
+    # ------------------------------------------------------------ one attempt
     async def _call(self, attempt: int, started_at: int) -> tuple[object, BaseException | None]:
         """Call the function once. Returns its result, or the error that it failed with."""
-        execution, step = self._execution, self._step
+        execution, step, strand = self._execution, self._step, self._strand
+        seconds = self._seconds_allowed(started_at)
+        if seconds is not None and seconds <= 0:
+            return None, self._too_late("its deadline", step.settings.deadline_seconds)
+        info = self._info(attempt)
+        hooks = execution.host.hooks
+        if hooks is not None:
+            await hooks.before(info, step, self._args, self._kwargs)
         # Looked at last: nothing is awaited between here and the call.
-        while execution.is_asked or not execution.may_execute():
-            await execution.boundary()
-        info = StepInfo(
-            execution.calls.info(),
-            step.name,
-            attempt,
-            f"{execution.run_id}/{self._ordinal}",
-            execution.cancel_requested,
-            execution.report,
-        )
+        while execution.is_asked or strand.branch.closed or not execution.may_execute():
+            await execution.boundary(strand)
         step_token, runtime_token = step_variable.set(info), runtime_variable.set(None)
-        execution.interruptible = step.settings.interruptible
-        execution.running_step = (step.name, attempt, started_at)
+        strand.interruptible = step.settings.interruptible
+        strand.running_step = (step.name, attempt, started_at)
+        result: object = None
         try:
-            if step.settings.timeout_seconds is None:
-                return await step.fn(*self._args, **self._kwargs), None
-            return await self._timed(step.settings.timeout_seconds)
+            result = await self._perform(info, seconds)
         except (KeyboardInterrupt, Unwound):
             raise
+        except NoThreadError as refused:
+            execution.fail_itself(refused)  # the machine's condition, and no fault of the step's
+            raise Unwound from None
         except BaseException as error:  # whatever a step raises, SystemExit too, is the outcome of this attempt
-            if isinstance(error, GeneratorExit) and not execution.own_task.is_current:
+            if isinstance(error, GeneratorExit) and not execution.is_current(strand):
                 raise  # the interpreter closes the coroutine: nothing can be awaited any more
-            caught = error
+            caught: BaseException | None = error
+        else:
+            caught = None
         finally:
-            execution.running_step = None
-            execution.interruptible = False
+            strand.running_step = None
+            strand.interruptible = False
             step_variable.reset(step_token)
             runtime_variable.reset(runtime_token)
+        if hooks is not None:
+            await hooks.after_effect(info, step)
+        if caught is None:
+            return result, None
         if isinstance(caught, asyncio.CancelledError):
-            await execution.hear_cancelled_error()
+            await execution.hear_cancelled_error(strand)
             return None, StepCancelledError(f"step {step.name} raised CancelledError; nobody had cancelled it")
         if isinstance(caught, CancelRun):
-            await execution.finish(Finish(Status.CANCELLED, reason=codec.clean_text(caught.reason)))
+            execution.wish(Finish(Status.CANCELLED, reason=codec.clean_text(caught.reason)))
+            await execution.stop(strand)
         return None, caught
 
-    async def _timed(self, seconds: float) -> tuple[object, BaseException | None]:
+    def _info(self, attempt: int) -> StepInfo:
+        execution, path = self._execution, self._branch.path
+        place = f"{path}/{self._ordinal}" if path else str(self._ordinal)
+        return StepInfo(
+            self._calls.info(),
+            self._step.name,
+            attempt,
+            f"{execution.run_id}/{place}",
+            self._cancel_requested,
+            execution.report,
+            execution.host.state,
+        )
+
+    def _cancel_requested(self) -> bool:
+        return self._is_late or self._strand.branch.closed or self._execution.cancel_requested()
+
+    def _seconds_allowed(self, now: int) -> float | None:
+        """How long this attempt may take: its timeout, or what is left until the deadline of all attempts."""
+        seconds = self._step.settings.timeout_seconds
+        if self._deadline_at is None:
+            return seconds
+        left = (self._deadline_at - now) / MICROSECOND
+        return left if seconds is None else min(left, seconds)
+
+    def _too_late(self, limit: str, seconds: float | None) -> TimeoutError:
+        return TimeoutError(f"step {self._step.name} took longer than {limit} of {seconds or 0:g} s")
+
+    async def _perform(self, info: StepInfo, seconds: float | None) -> object:
+        """Call the function, on the loop or on a thread. Raises TimeoutError if it takes longer than `seconds`."""
+        host = self._execution.host
+        function, is_async = self._step.fn, self._step.is_async
+        if host.hooks is not None:
+            function = host.hooks.function_of(self._step)
+            is_async = inspect.iscoroutinefunction(function)
+        around = nullcontext() if host.around_step is None else host.around_step(info)
+        if is_async:
+            if seconds is None:
+                with around:
+                    return await function(*self._args, **self._kwargs)
+            return await self._timed(self._awaited(around, function), seconds)
+        return await self._on_thread(self._blocking(around, function, info), seconds)
+
+    async def _awaited(self, around: AbstractContextManager[Any], function: Callable[..., Any]) -> object:
+        with around:
+            return await function(*self._args, **self._kwargs)
+
+    async def _timed(self, work: Any, seconds: float) -> object:
         timeout: asyncio.Timeout | None = None
         try:
             async with self._execution.clock.timeout(seconds) as timeout:
-                return await self._step.fn(*self._args, **self._kwargs), None
-        except TimeoutError as error:
+                return await work
+        except TimeoutError:
             if timeout is not None and timeout.expired():
-                return None, TimeoutError(f"step {self._step.name} took longer than its timeout of {seconds:g} s")
-            return None, error
+                raise self._timed_out(seconds) from None
+            raise
+        finally:
+            work.close()
 
-    def _wants_again(self, error: BaseException, attempt: int) -> tuple[bool, BaseException]:
-        """Whether the error is worth another attempt; and the error to record, which may be that of `retry_on`."""
+    def _timed_out(self, seconds: float) -> TimeoutError:
+        settings = self._step.settings
+        if seconds == settings.timeout_seconds:
+            return self._too_late("its timeout", seconds)
+        return self._too_late("its deadline", settings.deadline_seconds)
+
+    # ------------------------------------------------------------ on a thread
+    def _blocking(
+        self, around: AbstractContextManager[Any], function: Callable[..., Any], info: StepInfo
+    ) -> Callable[[], object]:
+        args, kwargs = self._args, self._kwargs
+
+        def call() -> object:
+            step_variable.set(info)
+            runtime_variable.set(None)
+            blocking_variable.set(None)
+            with around:
+                return function(*args, **kwargs)
+
+        return call
+
+    async def _on_thread(self, function: Callable[[], object], seconds: float | None) -> object:
+        """Call blocking code: a direct step of a `def` workflow on that one's own thread, any other on the pool."""
+        own = self._strand.thread
+        if own is not None and not self._step.is_async:
+            # That thread has the workflow itself to go on with, so a late attempt is waited for in any case.
+            return await self._end_of(own.start(function), seconds, abandons=False)
+        async with self._execution.host.threads.turn() as turn:
+            # The turn may have come late: what was asked of the run meanwhile goes first.
+            while self._execution.is_asked or self._strand.branch.closed or not self._execution.may_execute():
+                await self._execution.boundary(self._strand)
+            call = turn.start(function)
+            return await self._end_of(call, seconds, abandons=self._step.settings.timeout_abandons)
+
+    async def _end_of(self, call: ThreadCall[object], seconds: float | None, *, abandons: bool) -> object:
+        """The outcome of a call on a thread, which cannot be ended: after its timeout it is waited for all the same, so
+        that no attempt runs beside the next one.
+        """
+        if seconds is None:
+            return await call.end()
+        try:
+            return await self._timed(call.end(), seconds)
+        except TimeoutError:
+            if call.has_ended or abandons:
+                raise
+            self._is_late = True
+            late = self._timed_out(seconds)
+        try:
+            await call.end()
+        except (asyncio.CancelledError, Unwound):
+            raise
+        except BaseException:  # its outcome came too late and is discarded, whatever it is
+            pass
+        self._is_late = False
+        raise late
+
+    # ------------------------------------------------------------ what comes of an attempt
+    def _next_attempt_at(self, error: BaseException, attempt: int) -> tuple[int | None, BaseException]:
+        """When to try again, None if not at all; and the error to record, which may be that of `retry_on`."""
         settings = self._step.settings
         if not isinstance(error, Exception) or isinstance(error, (CodecError, *settings.raises)):
-            return False, error
+            return None, error
         try:
-            return settings.retry.wants(error, attempt), error
+            if not settings.retry.wants(error, attempt):
+                return None, error
         except Exception as broken:  # the author's own function; whoever reads the run must see that it broke
             broken.add_note(f"raised by retry_on of step {self._step.name} while it judged {error!r:.200}")
-            return False, broken
+            return None, broken
+        next_at = self._execution.clock.now() + round(settings.retry.delay_seconds(attempt) * MICROSECOND)
+        if self._deadline_at is not None and next_at >= self._deadline_at:
+            return None, error
+        return next_at, error
 
     def _record(self, attempt: int, output: bytes | None, error: bytes | None, started_at: int) -> StepRecord:
+        path = self._branch.path
         return StepRecord(
-            BRANCH,
+            path,
             self._ordinal,
             self._step.name,
             "step",
@@ -148,7 +306,7 @@ class StepCall:
             error,
             started_at,
             self._execution.clock.now(),
-            codec.place_digest(BRANCH, self._ordinal, output, error),
+            codec.place_digest(path, self._ordinal, output, error),
         )
 
     def _encoded(self, error: BaseException) -> bytes:
@@ -157,15 +315,14 @@ class StepCall:
             return codec.encode_business_error(error, raises)
         return codec.encode_error(error)
 
-    async def _record_failure(self, attempt: int, error: BaseException, started_at: int) -> None:
+    async def _record_failure(self, attempt: int, error: BaseException, started_at: int, next_at: int) -> None:
         """Record that an attempt failed, then wait for the next one. The reply and the wait are boundaries."""
-        now = self._execution.clock.now()
-        next_at = now + round(self._step.settings.retry.delay_seconds(attempt) * MICROSECOND)
-        body = codec.encode_error(error)
-        await self._execution.record_attempt(
-            AttemptRecord(BRANCH, self._ordinal, self._step.name, attempt, body, started_at, now, next_at)
+        now, body = self._execution.clock.now(), codec.encode_error(error)
+        record = AttemptRecord(
+            self._branch.path, self._ordinal, self._step.name, attempt, body, started_at, now, next_at
         )
-        await self._execution.wait_until(next_at, BACK_OFF_IN_MEMORY_SECONDS)
+        await self._execution.record_attempt(self._strand, record)
+        await waits.wait_until(self._calls, self._strand, next_at, BACK_OFF_IN_MEMORY_SECONDS)
 
 
 NOTHING = object()

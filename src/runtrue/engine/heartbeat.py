@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtrue.clock import Clock
-from runtrue.errors import RuntrueError
+from runtrue.errors import RuntrueError, StoreUnusable
 from runtrue.store.protocol import Heartbeat, OwnedRun, Store
 
 logger = logging.getLogger("runtrue.engine")
@@ -57,6 +57,7 @@ class HeartbeatThread:
         on_owned: "Callable[[HeartbeatThread, list[OwnedRun], int], None]",
         on_lost: Callable[[], None],
         on_stalled: Callable[[float], None],
+        on_unusable: Callable[[StoreUnusable], None],
         ask_loop: Callable[[Callable[[], None]], None],
         stall_limit_seconds: float,
     ) -> None:
@@ -73,6 +74,7 @@ class HeartbeatThread:
         self._on_owned = on_owned
         self._on_lost = on_lost
         self._on_stalled = on_stalled
+        self._on_unusable = on_unusable
         self._ask_loop = ask_loop
         self._stall_limit_seconds = stall_limit_seconds
         self._stop = threading.Event()
@@ -117,6 +119,11 @@ class HeartbeatThread:
             beat_number = self.beats_begun
             try:
                 owned = self._store.renew(self._make_beat(stalled))
+            except StoreUnusable as lost:
+                # No later renewal can be better: the file is gone, or another one stands in its place.
+                self._on_unusable(lost)
+                self._on_lost()
+                return
             except RuntrueError as trouble:
                 logger.warning("the worker's lease could not be renewed: %s", trouble)
                 delay = RETRY_SECONDS

@@ -11,12 +11,14 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runtrue.authoring import AsyncWorkflow
+from runtrue.authoring import DefinedWorkflow
 from runtrue.clock import MICROSECOND, Clock, wait_for_event
 from runtrue.engine.execution import Execution
 from runtrue.engine.heartbeat import STALL_SHOWN_AFTER_SECONDS, HeartbeatThread, LeaseTimes
 from runtrue.engine.journal import Journal
-from runtrue.errors import RuntrueError, StoreError
+from runtrue.engine.ports import AroundStep, Outside, StepHooks
+from runtrue.engine.threads import StepThreads
+from runtrue.errors import ConfigurationError, RuntrueError, StoreError, StoreUnusable
 from runtrue.ids import new_worker_id
 from runtrue.lifecycle import Status
 from runtrue.records import InFlight
@@ -33,11 +35,15 @@ IN_FLIGHT_TOLD_MAX = 1_000
 INTERRUPT_GRACE_SECONDS = 2.0
 """How long a drain waits, after its deadline, for interrupted steps to return."""
 
-Registry = Mapping[tuple[str, str], AsyncWorkflow[..., Any]]
+Registry = Mapping[tuple[str, str], DefinedWorkflow[..., Any]]
 
 
 class Worker:
-    """Executes runs in this event loop. `start`, then `drain` or `leave`."""
+    """Executes runs in this event loop. `start`, then `drain`.
+
+    `threads`: how many `def` steps of the pool run at once. `state`: gives what `rt.state` asks for. `on_unusable` is
+    called once, if the database is lost for good.
+    """
 
     def __init__(
         self,
@@ -48,12 +54,22 @@ class Worker:
         slots: int,
         lease_seconds: float,
         stall_limit_seconds: float,
+        outside: Outside,
+        threads: int = 32,
+        state: Callable[[type[Any]], Any] | None = None,
+        around_step: AroundStep | None = None,
+        hooks: StepHooks | None = None,
         copies_results: bool = False,
         on_ended: Callable[[str, Status], None],
         on_stalled: Callable[[str], None],
+        on_unusable: Callable[[StoreUnusable], None] = lambda _: None,
     ) -> None:
         self.clock = clock
         self.copies_results = copies_results
+        self.outside = outside
+        self.threads = StepThreads(threads)
+        self.around_step = around_step
+        self.hooks = hooks
         self.id = ""
         self.fenced_writes = 0
         """Writes that came too late, under this id and those before it. A step may end long after its run was lost."""
@@ -65,6 +81,8 @@ class Worker:
         self._stall_limit_seconds = stall_limit_seconds
         self._on_ended = on_ended
         self._on_stalled = on_stalled
+        self._on_unusable = on_unusable
+        self._state = state
         self._executions: dict[tuple[str, int], Execution] = {}
         self._inside: set[Execution] = set()
         """Executions whose code is not through yet; after the unwinding some of it may cling."""
@@ -131,6 +149,7 @@ class Worker:
             await asyncio.to_thread(self._heartbeat.join, self._times.lease)
         for task in self._tasks:
             task.cancel()
+        self.threads.close()
         try:
             await self._store.retire_worker(self.id)
         except StoreError as trouble:
@@ -150,6 +169,7 @@ class Worker:
                 slots=self._slots,
                 serves=[f"{name}@{version}" for name, version in self._serves],
                 lease=round(self._times.lease * MICROSECOND),
+                code_digests=[(name, version, each.code_digest) for (name, version), each in self._registry.items()],
             )
         )
         lost = self._lost
@@ -162,6 +182,7 @@ class Worker:
             on_owned=self._pass_owned,
             on_lost=lambda: _hand_over(self._loop, lost.set),
             on_stalled=self._hear_stalled,
+            on_unusable=self._hear_unusable,
             ask_loop=lambda answer: _hand_over(self._loop, answer),
             stall_limit_seconds=self._stall_limit_seconds,
         )
@@ -189,6 +210,10 @@ class Worker:
                 try:
                     await self._register()
                     break
+                except StoreUnusable as lost:
+                    logger.error("the worker ends: %s", lost)
+                    self._on_unusable(lost)
+                    return
                 except StoreError as trouble:
                     logger.warning("the worker cannot register: %s", trouble)
                 except Exception:  # a worker that gives up here looks open and never works again
@@ -260,6 +285,16 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     # ------------------------------------------------------------ what executions ask (the Host protocol)
+    def state(self, type: type[Any], /) -> Any:  # noqa: A002  the word of the public API
+        """What the App's lifespan has yielded of this type."""
+        if self._state is None:
+            raise ConfigurationError(f"rt.state: there is no {type.__name__}, the App has no lifespan")
+        return self._state(type)
+
+    def version_of(self, workflow: str) -> str | None:
+        """The version of a workflow that this worker serves; the one registered last if there are several."""
+        return next((version for name, version in reversed(self._serves) if name == workflow), None)
+
     def may_execute(self) -> bool:
         """False once the lease may have run out by the worker's own clock, or a renewal was refused."""
         heartbeat = self._heartbeat
@@ -298,9 +333,9 @@ class Worker:
         now = self.clock.now()
         in_flight: list[InFlight] = []
         for execution in list(self._executions.values()):
-            step = execution.running_step
-            if step is not None and now - step[2] >= IN_FLIGHT_AFTER and len(in_flight) < IN_FLIGHT_TOLD_MAX:
-                in_flight.append(InFlight(execution.run_id, step[0], step[1], step[2]))
+            for name, attempt, since in execution.steps_in_flight():
+                if now - since >= IN_FLIGHT_AFTER and len(in_flight) < IN_FLIGHT_TOLD_MAX:
+                    in_flight.append(InFlight(execution.run_id, name, attempt, since))
         stalled_in = self._stalled_where() if stalled_seconds >= STALL_SHOWN_AFTER_SECONDS else ""
         return Heartbeat(
             worker_id=self.id,
@@ -313,10 +348,11 @@ class Worker:
 
     def _stalled_where(self) -> str:
         """Which step holds up the loop, read from another thread: the task that the loop is in the middle of."""
+        task = asyncio.current_task(self._loop)
         for execution in list(self._executions.values()):
-            task = execution.task
-            if task is not None and task is asyncio.current_task(task.get_loop()):
-                step = execution.running_step
+            strand = execution.strand_of(task)
+            if strand is not None:
+                step = strand.running_step
                 where = f"step {step[0]}" if step is not None else "the workflow's own code"
                 return f"{where} of run {execution.run_id}"
         return "code that is no step"
@@ -329,6 +365,11 @@ class Worker:
         _hand_over(self._loop, self._lost.set)
         self._on_stalled(where)
 
+    def _hear_unusable(self, trouble: StoreUnusable) -> None:
+        """The database is lost for good. Called in the heartbeat thread."""
+        logger.error("worker %s: %s", self.id, trouble)
+        _hand_over(self._loop, self._on_unusable, trouble)
+
     def _pass_owned(self, heartbeat: HeartbeatThread, owned: list[OwnedRun], beat: int) -> None:
         _hand_over(self._loop, self._hear_owned, heartbeat, owned, beat)
 
@@ -340,7 +381,7 @@ class Worker:
         for key, execution in list(self._executions.items()):
             row = rows.get(key)
             if row is not None:
-                execution.hear_status(row.status)
+                execution.hear_row(row.status, row.wakeups)
             elif execution.seen_beats < beat:
                 execution.hear_lost()
         for execution in [execution for execution in self._inside if execution.unwinding]:

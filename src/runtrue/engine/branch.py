@@ -1,0 +1,74 @@
+"""One branch of a run: its path, its place in the tree, and what it has on hand."""
+
+import asyncio
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from runtrue.engine.history import Places
+from runtrue.records import StepRecord
+
+if TYPE_CHECKING:
+    from runtrue.engine.groups import Group
+    from runtrue.engine.strands import Strand
+
+
+class Settled(Enum):
+    """What the recorded outcome of its group says of an item."""
+
+    COUNTS = "counts"
+    """It ended, and its result or error is what the group gave: its records lead to its end."""
+    CLOSED = "closed"
+    """It was closed where its records end."""
+
+
+class Branch:
+    """The run itself, or one item of a group. Its calls are numbered from zero."""
+
+    __slots__ = (
+        "closed",
+        "errands",
+        "group",
+        "items",
+        "open_calls",
+        "parent",
+        "path",
+        "places",
+        "settled",
+        "settling",
+        "strand",
+        "swallowed",
+        "unsettled",
+        "wakes_alone",
+    )
+
+    def __init__(self, places: Places, parent: "Branch | None" = None, group: "Group | None" = None) -> None:
+        self.path = places.path
+        self.places = places
+        self.parent = parent
+        """The branch whose strand joins this one."""
+        self.group = group
+        self.strand: Strand | None = None
+        """The strand that carries out the branch; None before it began."""
+        self.items: list[Branch] = []
+        """The branches of the groups that this one has under way."""
+        self.closed = False
+        """Its group needs it no longer: it is unwound at its next boundary."""
+        self.settled: Settled | None = None
+        self.open_calls: dict[int, tuple[str, str]] = {}
+        """Calls that were made and not awaited yet: kind and name by ordinal."""
+        self.errands = 0
+        """Calls of this branch that tasks of somebody else carry out now."""
+        self.unsettled: list[StepRecord] = []
+        """Values drawn since the last effect, not recorded yet."""
+        self.settling: asyncio.Event | None = None
+        """Set when the values that are on their way are recorded."""
+        self.swallowed = 0
+        """How often its code has swallowed the signal that unwinds it."""
+        self.wakes_alone = True
+        """The end of a child that this branch waits for lets something go on by itself."""
+
+    def close(self) -> None:
+        """Close the branch and all within it."""
+        self.closed = True
+        for item in self.items:
+            item.close()

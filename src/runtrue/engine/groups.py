@@ -1,0 +1,266 @@
+"""Groups: several branches side by side, and their recorded outcome."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from runtrue import codec
+from runtrue.authoring import runtime_variable
+from runtrue.authoring._context import Threaded
+from runtrue.engine.branch import Branch, Settled
+from runtrue.engine.history import item_path, key_text
+from runtrue.engine.signals import Unwound
+from runtrue.engine.strands import Rest, Strand
+from runtrue.engine.values import outcome_record
+from runtrue.errors import CancelRun
+from runtrue.lifecycle import Status
+from runtrue.records import StepRecord
+from runtrue.store.protocol import Finish, RunEffects
+
+if TYPE_CHECKING:
+    from runtrue.engine.calls import Calls
+
+Make = Callable[[], Any]
+"""Makes what an item awaits, in the item's branch."""
+
+
+class Group:
+    """One gather, map or first. The strand that awaits it joins its items.
+
+    `limit`: how many items are under way at a time. `keys`: names of the branches in place of numbers. With
+    `keeps_errors` an error stands among the results.
+    """
+
+    def __init__(
+        self,
+        calls: "Calls",
+        strand: Strand,
+        ordinal: int,
+        kind: str,
+        *,
+        limit: int | None = None,
+        keys: Sequence[str] | None = None,
+        keeps_errors: bool = False,
+    ) -> None:
+        self._calls = calls
+        self._execution = calls.execution
+        self._strand = strand
+        self._ordinal = ordinal
+        self._kind = kind
+        self._limit = limit
+        self._keys = keys
+        self._keeps_errors = keeps_errors
+        self._makes: Sequence[Make] = ()
+        self._branches: list[Branch] = []
+        """Those of the items that were begun."""
+        self._under_way = 0
+        self._results: dict[int, Any] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._deciding: int | None = None
+        """The item whose failure (or, for `first`, whose end) has decided the group."""
+        self._recorded: int | None = None
+        self._is_recorded = False
+        self._undelivered: list[tuple[str, int]] = []
+        self._closed_waits: list[tuple[str, int]] | None = None
+        """What was closed when the group was decided; None before."""
+
+    @property
+    def has_more(self) -> bool:
+        """True while items wait for others to end."""
+        return self._deciding is None and len(self._branches) < len(self._makes)
+
+    async def all(self, recorded: StepRecord | None, makes: Sequence[Make]) -> tuple[Any, ...]:
+        """Carry out all items; their results in order, or the error that came first."""
+        await self._carry_out(recorded, makes)
+        if self._deciding is not None:
+            raise self._errors[self._deciding]
+        return tuple(self._errors[n] if n in self._errors else self._results[n] for n in range(len(makes)))
+
+    async def first(self, recorded: StepRecord | None, makes: Sequence[Make]) -> tuple[int, Any]:
+        """Carry out all items until the first has ended; its number and result, or its error."""
+        await self._carry_out(recorded, makes)
+        winner = self._deciding
+        assert winner is not None
+        if winner in self._errors:
+            raise self._errors[winner]
+        return winner, self._results[winner]
+
+    # ------------------------------------------------------------ from start to outcome
+    async def _carry_out(self, recorded: StepRecord | None, makes: Sequence[Make]) -> None:
+        execution, strand = self._execution, self._strand
+        self._makes = makes
+        if recorded is not None:
+            self._is_recorded = True
+            self._recorded = codec.decode(recorded.output or b"null", int | None, what=f"the outcome of {self._kind}")
+        try:
+            self._begin_more()
+            while not self._is_over:
+                await self._join()
+            if not self._is_recorded:
+                await self._record()
+            elif self._recorded is not None and self._deciding != self._recorded:
+                await self._calls.does_not_fit(
+                    strand,
+                    self._ordinal,
+                    f"its branch {self._recorded} has decided rt.{self._kind}, and does not do so any more",
+                )
+            elif self._undelivered:
+                effects = RunEffects(execution.run_id, execution.epoch, closed_waits=self._undelivered)
+                await execution.record_for(strand, effects, "messages that nobody took")
+        finally:
+            self._drop_unused()
+            mine = set(self._branches)
+            strand.branch.items = [branch for branch in strand.branch.items if branch not in mine]
+
+    @property
+    def _is_over(self) -> bool:
+        if self._is_recorded:
+            return not self._under_way and not self.has_more
+        if self._deciding is None:
+            return not self._under_way and not self.has_more
+        return self._closed_waits is not None and (self._kind == "first" or not self._under_way)
+
+    async def _join(self) -> None:
+        execution = self._execution
+        try:
+            await execution.strands.rest(self._strand, Rest.JOINING)
+        except BaseException as cut:
+            await execution.hear_rest_cut(self._strand, cut)
+            raise
+
+    async def _record(self) -> None:
+        """Record the outcome, with all values that the items have drawn and what was closed."""
+        execution, path = self._execution, self._calls.branch.path
+        steps = [value for branch in self._branches for value in _take_values(branch)]
+        body = codec.encode(self._deciding, what="an outcome")
+        steps.append(outcome_record(path, self._ordinal, self._kind, self._kind, body, self._calls.time()))
+        closed = [*(self._closed_waits or ()), *self._undelivered]
+        effects = RunEffects(execution.run_id, execution.epoch, steps, closed_waits=closed)
+        await execution.record_for(self._strand, effects, f"the outcome of rt.{self._kind}")
+
+    def _drop_unused(self) -> None:
+        """Items that were never begun: coroutines that nobody awaits would complain."""
+        if self._kind != "map":
+            for make in self._makes[len(self._branches) :]:
+                made = make()
+                if inspect.iscoroutine(made):
+                    made.close()
+
+    # ------------------------------------------------------------ items
+    def _begin_more(self) -> None:
+        while self.has_more and (self._limit is None or self._under_way < self._limit):
+            self._begin(len(self._branches))
+
+    def _begin(self, number: int) -> None:
+        execution, outer = self._execution, self._strand.branch
+        item = f".{number}" if self._keys is None else key_text(self._keys[number])
+        path = item_path(self._calls.branch.path, self._ordinal, item)
+        branch = Branch(execution.history.places(path), outer, self)
+        branch.settled = outer.settled
+        if self._is_recorded:
+            counts = self._recorded is None or self._recorded == number
+            branch.settled = Settled.COUNTS if counts else Settled.CLOSED
+        branch.closed = outer.closed
+        self._branches.append(branch)
+        outer.items.append(branch)
+        if branch.settled is Settled.CLOSED and self._kind == "map" and not execution.history.has_records(path):
+            return  # it was not begun before the group was decided
+        self._under_way += 1
+        calls = type(self._calls)(execution, branch)
+        context = copy_context()
+        context.run(runtime_variable.set, calls)
+        task = asyncio.get_running_loop().create_task(self._carry(number, branch, calls), context=context)
+        if branch.strand is None:
+            branch.strand = execution.strands.add(branch, task)
+        execution.tasks.add(task)
+        task.add_done_callback(execution.tasks.discard)
+
+    async def _carry(self, number: int, branch: Branch, calls: "Calls") -> None:
+        """The body of an item's task."""
+        execution = self._execution
+        if branch.strand is None:  # an eager task runs before its maker holds it
+            branch.strand = execution.strands.add(branch, asyncio.current_task())
+        strand = branch.strand
+        try:
+            await self._perform(number, branch, calls, strand)
+        except Unwound:
+            pass
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as broken:  # nobody else awaits this task
+            execution.fail_itself(broken)
+        finally:
+            strand.running_step = None
+            strand.in_code = False
+            if strand.undelivered is not None and number != self._deciding:
+                self._undelivered.append(strand.undelivered)
+            self._end()
+            execution.strands.take_back(strand)
+            execution.strands.remove(strand)
+
+    async def _perform(self, number: int, branch: Branch, calls: "Calls", strand: Strand) -> None:
+        execution = self._execution
+        try:
+            strand.in_code = True
+            made = self._makes[number]()
+            branch.wakes_alone = self._kind == "first" or made not in execution.child_calls
+            if isinstance(made, Threaded):
+                result = await execution.on_thread(calls, strand, made.call, f"{execution.run_id}-{branch.path}")
+            else:
+                result = await made
+            if not (execution.unwinding or branch.closed):
+                calls.require_awaited()
+        except (Unwound, KeyboardInterrupt):
+            raise
+        except CancelRun as wish:
+            strand.in_code = False
+            execution.wish(Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason)))
+            await execution.stop(strand)
+        except asyncio.CancelledError as cancelled:
+            strand.in_code = False
+            await execution.hear_cancelled_error(strand)
+            self._errors[number] = cancelled
+        except BaseException as error:  # whatever leaves the item, SystemExit too, is its error
+            if isinstance(error, GeneratorExit) and not execution.is_current(strand):
+                raise
+            self._errors[number] = error
+        else:
+            self._results[number] = result
+        if self._deciding is None and self._decides(number) and not (branch.closed or execution.unwinding):
+            self._deciding = number
+
+    def _decides(self, number: int) -> bool:
+        if self._is_recorded and self._recorded != number:
+            return False
+        return self._kind == "first" or (number in self._errors and not self._keeps_errors)
+
+    def _end(self) -> None:
+        """An item is through: go on with the group."""
+        execution = self._execution
+        self._under_way -= 1
+        if self._deciding is not None and self._closed_waits is None and not self._is_recorded:
+            # While others replay, what they have recorded must be passed first: then they are closed where it ends.
+            execution.close_when_replayed(self._close)
+        self._begin_more()
+        self._see_whether_over()
+
+    def _see_whether_over(self) -> None:
+        if self._strand.rest is Rest.JOINING and self._is_over:
+            self._execution.strands.rouse(self._strand)
+
+    def _close(self) -> None:
+        """The group is decided: close the other items."""
+        self._closed_waits = []
+        if not self._execution.unwinding:
+            self._closed_waits = self._execution.close(self._branches)
+        self._see_whether_over()
+
+
+def _take_values(branch: Branch) -> list[StepRecord]:
+    """The values that a branch and those within it have drawn and not recorded."""
+    values, branch.unsettled = branch.unsettled, []
+    for item in branch.items:
+        values += _take_values(item)
+    return values
