@@ -165,7 +165,7 @@ def test_a_sweep_looks_at_no_finished_run(connection: sqlite3.Connection):
         opening = [
             RunEffects(one.run_id, one.epoch, waits=[wait]) for one, wait in zip(claimed[1_000:], waits, strict=False)
         ]
-        journal.record(connection, worker, opening, 3)
+        assert all(reply.recorded is Recorded.OK for reply in journal.record(connection, worker, opening, 3))
         ends = [RunEffects(one.run_id, one.epoch, end=Finish(Status.FAILED, RESULT)) for one in claimed]
         journal.record(connection, worker, ends, 3)
         ticks.append([])
