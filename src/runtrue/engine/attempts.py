@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from runtrue.store.protocol import Finish
 
 if TYPE_CHECKING:
     from runtrue.engine.calls import Calls
+
+logger = logging.getLogger("runtrue.engine")
 
 BACK_OFF_IN_MEMORY_SECONDS = 3.0
 """A longer wait for the next attempt leaves memory."""
@@ -272,8 +275,8 @@ class StepCall:
             await call.end()
         except (asyncio.CancelledError, Unwound):
             raise
-        except BaseException:  # its outcome came too late and is discarded, whatever it is
-            pass
+        except BaseException as error:  # its outcome came too late and is discarded, whatever it is
+            logger.info("step %s came back after its timeout, with %r", self._step.name, error)
         self._is_late = False
         raise late
 

@@ -13,88 +13,65 @@ from weakref import WeakSet
 
 from runtrue import codec
 from runtrue.authoring import DefinedWorkflow, runtime_variable
-from runtrue.clock import MICROSECOND
 from runtrue.engine.branch import Branch, Settled
 from runtrue.engine.calls import Calls
+from runtrue.engine.deciding import Decisions
 from runtrue.engine.history import History
-from runtrue.engine.ports import EffectRefusedError, Host, Recorder
+from runtrue.engine.ports import Host, Recorder
+from runtrue.engine.recording import Recording
 from runtrue.engine.signals import Unwound
 from runtrue.engine.strands import Rest, Strand, Strands
 from runtrue.engine.threads import WorkflowThread
 from runtrue.engine.values import decode_input, fail_with, finish_with
 from runtrue.errors import CancelRun, RuntrueError, WrongPlace
-from runtrue.lifecycle import HoldKind, Status
-from runtrue.records import AttemptRecord, Progress, StepRecord
+from runtrue.lifecycle import Status
+from runtrue.records import Progress
 from runtrue.store.protocol import (
-    NEVER,
     Claimed,
-    EffectsReply,
-    End,
     Finish,
-    ParkBlocked,
-    ParkHeld,
-    ParkRequested,
-    Recorded,
-    Release,
-    RunEffects,
 )
 
 logger = logging.getLogger("runtrue.engine")
 
 
-class Execution:
+class Execution(Recording):
     """Executes one claimed run until it ends, parks, is released or is lost."""
 
     def __init__(
         self, claimed: Claimed, workflow: DefinedWorkflow[..., Any], host: Host, journal: Recorder, seen_beats: int
     ) -> None:
-        self.run_id = claimed.run_id
-        self.epoch = claimed.epoch
-        self.status: Status = claimed.status
-        self.host = host
+        super().__init__(claimed, host, journal)
         self.clock = host.clock
         self.claimed = claimed
+        self.workflow = workflow
         self.history = History(claimed)
         self.seen_beats = seen_beats
         """How many renewals had begun when this run was claimed; an earlier one knows nothing of it."""
-        self.gone = False
-        """The run is not ours any more: nothing may be started, nothing will be recorded."""
         self.may_execute = host.may_execute
-        self.is_asked = False
-        """Something is to be carried out at the next boundary, or the end of this execution is on its way."""
+        self.draining = False
+        """The worker is stopping, and the run is to be given back."""
         self.replaying = not self.history.is_empty
         """Some strand may not have used up its records yet; none goes live before all have."""
-        self.unwinding = False
-        """The run was settled: whatever its code still does means nothing."""
-        self.strands = Strands(self.clock, self._hear_quiet)
+        self.strands = Strands(self.clock, Decisions(self).hear_quiet)
         self.root = Branch(self.history.places(""))
-        self.open_waits: dict[tuple[str, int], Strand] = {}
-        """Who waits for a message or a child, by the place of the wait."""
         self.tasks: set[asyncio.Task[Any]] = set()
         """The tasks of the items of groups."""
         self.threads: set[WorkflowThread] = set()
         """Threads of blocking code that are not through yet."""
         self.child_calls: WeakSet[Any] = WeakSet()
         """Calls of children, to tell an item of a group that is nothing else."""
-        self._closers: list[Callable[[], None]] = []
+        self.closers: list[Callable[[], None]] = []
+        """Groups that were decided by what is recorded, and close their other branches when the replay is over."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._workflow = workflow
-        self._journal = journal
-        self._wakeups = claimed.wakeups
-        self._wish: Finish | None = None
-        """How the code wants the run to end."""
-        self._draining = False
-        self._deciding: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
         self._told_ended = False
 
     # ------------------------------------------------------------ what the worker tells
     def hear_row(self, status: Status, wakeups: int) -> None:
         """A renewal brought the row. Only requests are taken from it, and facts: a reply may be younger than it is."""
         if status is Status.CANCELLING or (status is Status.PAUSING and self.status is Status.RUNNING):
-            self._set_status(status)
-        self._hear_wakeups(wakeups)
+            self.set_status(status)
+        self.hear_wakeups(wakeups)
 
     def hear_lost(self) -> None:
         """The run is not ours any more (terminated, swept, taken over). Steps in flight are told to stop."""
@@ -106,7 +83,7 @@ class Execution:
 
     def hear_drain(self) -> None:
         """The worker is stopping: give the run back at the next boundary."""
-        self._draining = True
+        self.draining = True
         self.ask()
         self.strands.see_whether_quiet()
 
@@ -138,10 +115,10 @@ class Execution:
             if strand.interruptible or (strand.in_code and not strand.is_lent):
                 strand.interrupt()
 
-    def _set_status(self, status: Status) -> None:
+    def set_status(self, status: Status) -> None:
         self.status = status
         if status is Status.RUNNING:
-            self.is_asked = self._is_wanted
+            self.is_asked = self.is_wanted
             return
         self.ask()
         if status is Status.CANCELLING:
@@ -149,8 +126,8 @@ class Execution:
         self.strands.see_whether_quiet()
 
     @property
-    def _is_wanted(self) -> bool:
-        return self.gone or self._draining or self._wish is not None or bool(self.history.mismatch)
+    def is_wanted(self) -> bool:
+        return self.gone or self.draining or self.wished is not None or bool(self.history.mismatch)
 
     def ask(self) -> None:
         """Have every strand stop at its next boundary."""
@@ -183,7 +160,7 @@ class Execution:
         """The engine is at fault: the run is given back, and nothing more is said of it."""
         if not self.gone:
             logger.error("run %s: the engine itself failed; the run is given back", self.run_id, exc_info=broken)
-        self._end_here(lost=True)
+        self.end_here(lost=True)
 
     async def _leave(self) -> None:
         """Wait until all code of the run is through."""
@@ -219,7 +196,7 @@ class Execution:
                 raise  # the interpreter closes the coroutine: nothing can be awaited any more
             self.wish(self._end_of(error))
         else:
-            self.wish(finish_with(self._workflow, result))
+            self.wish(finish_with(self.workflow, result))
         self.strands.take_back(strand)
         strand.in_code = False
         if not self.unwinding:
@@ -230,21 +207,21 @@ class Execution:
     def _end_of(self, error: BaseException) -> Finish:
         if isinstance(error, CancelRun):
             return Finish(Status.CANCELLED, reason=codec.clean_text(error.reason))
-        return fail_with(self._workflow, error)
+        return fail_with(self.workflow, error)
 
     async def _call_workflow(self, calls: Calls, strand: Strand) -> Any:
         try:
-            args, kwargs = decode_input(self._workflow, self.claimed.input)
+            args, kwargs = decode_input(self.workflow, self.claimed.input)
         except RuntrueError as unfit:
             if not self.history.is_empty:
                 # It fitted once: the code has changed since, and a fitting version can take the run on.
                 self.history.differ(str(unfit))
             raise
-        function = self._workflow.fn
-        if self._workflow.is_async:
+        function = self.workflow.fn
+        if self.workflow.is_async:
             result = await function(*args, **kwargs)
         else:
-            result = await self.on_thread(calls, strand, lambda: function(*args, **kwargs), self._workflow.name)
+            result = await self.on_thread(calls, strand, lambda: function(*args, **kwargs), self.workflow.name)
         if not self.unwinding:
             calls.require_awaited()
         return result
@@ -283,16 +260,16 @@ class Execution:
     def _fail_cancelled_call(self) -> None:
         if self.host.is_ending():
             # The program ends its event loop: a crash like any other, and no fault of the workflow's.
-            self._end_here(lost=True)
+            self.end_here(lost=True)
             raise Unwound
         self.wish(
             Finish(
                 Status.FAILED,
                 codec.encode_error(
                     WrongPlace(
-                        "a durable call was cancelled from outside, for example by asyncio.timeout or a TaskGroup; give the "
-                        "step or wait a timeout= instead, and use rt.first or rt.gather: they are recorded, and the same "
-                        "on every replay"
+                        "a durable call was cancelled from outside, for example by asyncio.timeout or a TaskGroup; "
+                        "give the step or wait a timeout= instead, and use rt.first or rt.gather: they are recorded, "
+                        "and the same on every replay"
                     )
                 ),
             )
@@ -318,8 +295,8 @@ class Execution:
 
     def wish(self, end: Finish) -> None:
         """The code has come to this end; the first one counts. It is carried out once every strand has stopped."""
-        if self._wish is None and not self.unwinding:
-            self._wish = end
+        if self.wished is None and not self.unwinding:
+            self.wished = end
         self.ask()
 
     async def hold(self, strand: Strand) -> NoReturn:
@@ -342,7 +319,7 @@ class Execution:
         branch: Branch | None = strand.branch
         while branch is not None:
             if branch.unsettled or branch.settling:
-                await self._settle(branch)
+                await self.settle(branch)
             branch = branch.parent
         if self.history.mismatch:
             await self.hold(strand)
@@ -372,7 +349,7 @@ class Execution:
     def close_when_replayed(self, close: Callable[[], None]) -> None:
         """Close branches, once every strand has passed what was recorded of it."""
         if self.replaying and not self.unwinding:
-            self._closers.append(close)
+            self.closers.append(close)
         else:
             close()
 
@@ -394,129 +371,7 @@ class Execution:
         """True if the caller is the strand's own task."""
         return strand.task is not None and strand.task is _current_task()
 
-    # ------------------------------------------------------------ the decision
-    def _hear_quiet(self) -> None:
-        if self._deciding is None and not self.unwinding:
-            self._deciding = asyncio.create_task(self._decide(), name=f"runtrue-decision-{self.run_id}")
-
-    async def _decide(self) -> None:
-        """All strands rest: decide what becomes of the run, once more if the decision was overtaken."""
-        try:
-            while self.strands.is_quiet and not self.unwinding:
-                end = self._next_end()
-                if end is None:
-                    break
-                self.is_asked, self.strands.may_ring = True, False
-                if not await self._settle_all():
-                    await self._carry_out(end)
-                self.strands.may_ring = True
-                self.is_asked = self._is_wanted or self.status is not Status.RUNNING
-                if not self.unwinding:
-                    self.strands.ring()
-        except Unwound:
-            self._end_here(lost=True)
-        except BaseException as broken:  # nobody else awaits this task
-            self.fail_itself(broken)
-            if isinstance(broken, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
-                raise
-        finally:
-            self._deciding = None
-
-    def _next_end(self) -> End | None:
-        """How this execution is to end now. None if it goes on: then strands were roused, or wait for a short time."""
-        if self.gone or not self.may_execute():
-            self._end_here(lost=True)
-            return None
-        if self._wish is not None:
-            if self._wish.target is not Status.CANCELLED and self.status is not Status.CANCELLING:
-                self.history.arrive_at_end()
-                if self.history.mismatch:
-                    return self._held()
-            return self._wish
-        if self.status is Status.CANCELLING:
-            return Finish(Status.CANCELLED)
-        if self.history.mismatch:
-            return self._held()
-        if self.status is Status.PAUSING:
-            return ParkRequested()
-        if self._draining:
-            return Release()
-        self.is_asked = False
-        stopped = self.strands.resting(Rest.STOPPED)
-        for strand in stopped:
-            self.strands.rouse(strand)
-        return None if stopped or self._end_replay() else self._park()
-
-    def _held(self) -> ParkHeld:
-        reason = codec.clean_text(self.history.mismatch)
-        return ParkHeld(HoldKind.CODE_MISMATCH, reason, self._workflow.code_digest)
-
-    def _end_replay(self) -> bool:
-        """True if something was roused: every strand has used up its records, or a sleep is proved to be over."""
-        if not self.replaying:
-            return False
-        asleep = [strand for strand in self.strands.resting(Rest.ASLEEP) if strand.due_at is not None]
-        if self.history.unvisited and asleep:
-            # Records that nobody has reached were made after a sleep, whatever the clock says now.
-            self.strands.rouse(min(asleep, key=lambda strand: strand.due_at or 0), True)
-            return True
-        # Groups whose outcome is recorded, or decided by what is recorded, come to it before anybody goes live.
-        closed = [strand for strand in self.strands.resting(*Rest) if strand.branch.settled is Settled.CLOSED]
-        closed = [strand for strand in closed if strand.rest is not Rest.JOINING]
-        for strand in closed:
-            self.strands.unwind(strand)
-        closers, self._closers = self._closers, []
-        for close in closers:
-            close()
-        if closed or closers:
-            return True
-        self.replaying = False
-        waiting = self.strands.resting(Rest.REPLAYED)
-        for strand in waiting:
-            self.strands.rouse(strand)
-        return bool(waiting)
-
-    def _park(self) -> ParkBlocked | None:
-        """Park, unless the run goes on in memory after a short while."""
-        if self.strands.resting(Rest.QUEUED):
-            return None
-        ready_at = NEVER
-        if (first := self.strands.next_due()) is not None and first.due_at is not None:
-            ready_at = first.due_at
-            now = self.clock.now()
-            for strand in self.strands.resting(Rest.ASLEEP, Rest.BLOCKED):
-                if strand.due_at is not None and strand.due_at - now < strand.patience_seconds * MICROSECOND:
-                    self.strands.set_alarm()
-                    return None
-        return ParkBlocked(self._wakeups, ready_at, self._by_any_child())
-
-    def _by_any_child(self) -> bool:
-        """False if nothing goes on before the last child that is waited for has ended: they are one group's."""
-        groups: set[int] = set()
-        for strand in self.open_waits.values():
-            if strand.waits_for_child:
-                group = strand.branch.group
-                if group is None or strand.branch.wakes_alone or group.has_more:
-                    return True
-                groups.add(id(group))
-        return len(groups) > 1
-
-    async def _carry_out(self, end: End) -> None:
-        """Record the end. Returns if the row does not fit it any more."""
-        reply = await self.record(RunEffects(self.run_id, self.epoch, end=end))
-        if reply.recorded is Recorded.CONDEMNED:
-            await self._fail_condemned("the result", reply.error)
-        elif reply.recorded is Recorded.OK:
-            self._end_here(lost=False)
-
-    async def _fail_condemned(self, what: str, why: str) -> None:
-        """Fail the run with safe text, which is not tried again if it is refused."""
-        self._condemn(what, why)
-        assert self._wish is not None
-        reply = await self.record(RunEffects(self.run_id, self.epoch, end=self._wish))
-        self._end_here(lost=reply.recorded is not Recorded.OK)
-
-    def _end_here(self, *, lost: bool) -> None:
+    def end_here(self, *, lost: bool) -> None:
         """The execution is over: unwind every strand."""
         if self.unwinding:
             return
@@ -530,119 +385,6 @@ class Execution:
                 self.strands.unwind(strand)
             elif strand.in_code and not strand.is_lent:
                 strand.interrupt()
-
-    # ------------------------------------------------------------ recording
-    async def record(self, effects: RunEffects) -> EffectsReply:
-        """Hand effects to the journal; the reply's status is the run's newest. Raises Unwound if the run is lost."""
-        if self.gone:
-            self.host.count_fenced()
-            self._lose()
-        reply = await self._journal.record(effects)
-        if reply.recorded is Recorded.FENCED or reply.status is None:
-            self._lose()
-        if reply.status is not self.status:
-            self._set_status(reply.status)
-        if reply.wakeups != self._wakeups:
-            self._hear_wakeups(reply.wakeups)
-        return reply
-
-    def _lose(self) -> NoReturn:
-        self.gone = True
-        self.ask()
-        self.strands.ignores_code = True
-        raise Unwound
-
-    async def record_for(self, strand: Strand, effects: RunEffects, what: str, *, stops: bool = True) -> EffectsReply:
-        """Record what a strand has done, and stop at the boundary that the reply is (unless the caller does)."""
-        try:
-            reply = await self.record(effects)
-        except asyncio.CancelledError:
-            # Never ours: the worker interrupts steps and code, not the journal. The effect is on its way all the
-            # same, and the end that follows is written after it.
-            await self.fail_cancelled_call(strand)
-        if reply.recorded is Recorded.CONDEMNED:
-            self._condemn(what, reply.error)
-            await self.stop(strand)
-        if stops and (self.is_asked or strand.branch.closed):
-            await self.boundary(strand)
-        return reply
-
-    def _condemn(self, what: str, why: str) -> None:
-        """The database refuses an effect and always will: the run is to fail, whatever its code makes of that."""
-        error = EffectRefusedError(codec.clean_text(f"the database refused {what}: {why}"))
-        self._wish = Finish(Status.FAILED, codec.encode_error(error))
-        self.ask()
-
-    async def record_step(self, strand: Strand, record: StepRecord) -> StepRecord:
-        """Record the outcome of a call and look at the boundary. Returns what is recorded: the first writer's."""
-        what = f"the result of {record.kind} {record.name}"
-        reply = await self.record_for(strand, RunEffects(self.run_id, self.epoch, [record]), what)
-        return at_place(reply, record.branch, record.ordinal) or record if reply.existing else record
-
-    async def record_attempt(self, strand: Strand, record: AttemptRecord) -> None:
-        """Record that an attempt failed."""
-        effects = RunEffects(self.run_id, self.epoch, attempts=[record])
-        await self.record_for(strand, effects, f"a failed attempt of step {record.name}")
-
-    async def _settle(self, branch: Branch) -> None:
-        """Record the values that a branch has drawn, before anything that depends on them is started."""
-        if branch.settling is not None:
-            await branch.settling.wait()
-        values, branch.unsettled = branch.unsettled, []
-        if not values:
-            return
-        branch.settling = asyncio.Event()
-        try:
-            reply = await self.record(RunEffects(self.run_id, self.epoch, values))
-            if reply.recorded is Recorded.CONDEMNED:
-                self._condemn("a recorded value", reply.error)
-        finally:
-            branch.settling.set()
-            branch.settling = None
-
-    async def _settle_all(self) -> bool:
-        """Record the values that are left. True if there were any: the reply may have brought a request."""
-        found = False
-        branches = [self.root]
-        while branches:
-            branch = branches.pop()
-            branches += branch.items
-            if branch.unsettled:
-                found = True
-                await self._settle(branch)
-        return found
-
-    # ------------------------------------------------------------ facts from outside
-    def _hear_wakeups(self, wakeups: int) -> None:
-        """The counter of facts has risen. It is believed only together with the facts themselves."""
-        if wakeups <= self._wakeups or self.unwinding:
-            return
-        if not self.open_waits:
-            # Whatever is waited for from now on is looked at when its wait is opened.
-            self._wakeups = wakeups
-        elif self._looking is None and not self.gone:
-            self.strands.keep_busy()
-            self._looking = asyncio.create_task(self._look_on(), name=f"runtrue-look-{self.run_id}")
-
-    async def _look_on(self) -> None:
-        try:
-            await self.look()
-        except Unwound:
-            pass
-        except Exception as broken:  # nobody else awaits this task
-            self.fail_itself(broken)
-        finally:
-            self._looking = None
-            self.strands.let_rest()
-
-    async def look(self) -> None:
-        """Look whether what is waited for is there, and rouse who waits for it."""
-        reply = await self.record(RunEffects(self.run_id, self.epoch, looks=True))
-        self._wakeups = max(self._wakeups, reply.wakeups)
-        for step in reply.existing:
-            strand = self.open_waits.pop((step.branch, step.ordinal), None)
-            if strand is not None:
-                self.strands.rouse(strand, step)
 
     def report(self, done: float | None, total: float | None, note: str) -> None:
         """Report progress with the next effect. From any thread: a `def` step has one of its own."""
@@ -662,11 +404,6 @@ class Execution:
         """Publish a value with the next effect."""
         if not (self.gone or self.unwinding):
             self._journal.note_published(self.run_id, self.epoch, key, body)
-
-
-def at_place(reply: EffectsReply, branch: str, ordinal: int) -> StepRecord | None:
-    """The step of the reply that stands at this place."""
-    return next((step for step in reply.existing if step.branch == branch and step.ordinal == ordinal), None)
 
 
 def _current_task() -> "asyncio.Task[Any] | None":

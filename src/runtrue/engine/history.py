@@ -57,7 +57,8 @@ class Places:
         if recorded is None:
             if (self.path, ordinal) in self._history.forks and kind not in GROUPS:
                 self._history.differ(
-                    f"{self._where(ordinal)} is {described(kind, name)}, but the history holds branches of a group there"
+                    f"{self._where(ordinal)} is {described(kind, name)}, "
+                    "but the history holds the branches of a group there"
                 )
             return None, ordinal
         self.unvisited -= 1

@@ -97,8 +97,8 @@ async def fact(
 ) -> StepRecord:
     """Wait until what comes from outside is recorded at the place of `wait`, or its deadline has passed.
 
-    `known`: it was registered before this claim, which has looked whether it is met. `opening` registers it together with
-    what it waits for.
+    `known`: it was registered before this claim, which has looked whether it is met. `opening` registers it, together
+    with what it waits for.
     """
     execution = calls.execution
     place = (wait.branch, wait.ordinal)
