@@ -46,7 +46,20 @@ async def fails(message: str = "no such order") -> None:
 async def retries() -> None:
     await flaky()
 
-app = rt.App(workflows=[through, once, fails, retries])
+@rt.workflow
+async def together() -> list[str]:
+    return list(await rt.gather(first(), second()))
+
+@rt.workflow
+async def listens() -> dict[str, int]:
+    rt.publish("stage", "listening")
+    return await rt.receive("courier", dict[str, int])
+
+@rt.workflow
+async def parent() -> list[str]:
+    return list(await rt.gather(once.options(id="child-1")(), listens.options(id="child-2")()))
+
+app = rt.App(workflows=[through, once, fails, retries, together, listens, parent])
 """
 
 
@@ -72,13 +85,20 @@ class Gate:
 
     def arrival(self, name: str) -> Visitor:
         """Wait for the next step, which must be `name`."""
+        visitor = self._arrival()
+        assert visitor.name == name
+        return visitor
+
+    def _arrival(self) -> Visitor:
         connection, _ = self._server.accept()
         self._visitors.append(connection)  # a closed connection would let the step pass
         connection.settimeout(30)
         with connection.makefile() as lines:
-            found = lines.readline().strip()
-        assert found == name
-        return Visitor(found, connection)
+            return Visitor(lines.readline().strip(), connection)
+
+    def arrivals(self, count: int) -> list[Visitor]:
+        """Wait for so many steps, whichever they are."""
+        return [self._arrival() for _ in range(count)]
 
     def nobody_came(self) -> bool:
         """Whether no step has come that was not met."""

@@ -297,7 +297,8 @@ def test_a_worker_says_which_runs_failed_and_which_its_code_does_not_fit(
     told = renewed.stderr.readline()
     assert told.startswith("run paused is held: the code does not fit its history (call 1 of through is step second, ")
     assert told.endswith(
-        "restart the worker, and `runtrue run resume paused` unless the workflow itself is changed; see `runtrue run show paused --database runtrue.db`\n"
+        "restart the worker, and `runtrue run resume paused` unless the workflow itself is changed; "
+        "see `runtrue run show paused --database runtrue.db`\n"
     )
 
 
@@ -335,6 +336,78 @@ def test_a_worker_that_is_asked_twice_leaves_at_once_and_another_goes_on(
     spawn("worker", "shop.py", "--lease", "2")
     gate.arrival("first").let_pass("again")
     assert runtrue("run", "wait", run_id).code == 0
+
+
+# ---------------------------------------------------------------- branches, messages, children
+def test_several_steps_in_flight_are_all_told(runtrue: Runtrue, spawn: Spawn, worker: object, gate: Gate) -> None:
+    run_id = start(runtrue, "together")
+    visitors = sorted(gate.arrivals(2), key=lambda visitor: visitor.name)
+    assert [visitor.name for visitor in visitors] == ["first", "second"]
+    watch = spawn("run", "watch", run_id)
+    assert watch.stdout is not None
+    seen: set[str] = set()
+    while len(seen) < 2:
+        line = watch.stdout.readline()
+        assert line, "the watch ended"
+        seen |= {name for name in ("first", "second") if f"step {name} is running (attempt 1)" in line}
+    shown = runtrue("run", "show", run_id, "-o", "json").json
+    assert {step["step"] for step in shown["in_flight"]} == {"first", "second"}
+    visitors[0].let_pass("one")
+    while "step first completed (at 0.0/0" not in watch.stdout.readline():
+        pass
+    assert [step["step"] for step in runtrue("run", "show", run_id, "-o", "json").json["in_flight"]] == ["second"]
+    visitors[1].let_pass("two")
+    code, out, _ = ended(watch)
+    assert (code, 'with the result ["one", "two"]' in out, "gather completed" in out) == (0, True, True)
+
+
+def test_a_message_reaches_the_run_that_waits_for_it(runtrue: Runtrue, spawn: Spawn, worker: object) -> None:
+    run_id = start(runtrue, "listens")
+    assert runtrue("run", "wait", run_id, "--for", "waiting").code == 0
+    shown = runtrue("run", "show", run_id)
+    assert "waits for a message on courier" in shown.out
+    assert 'stage = "listening"' in shown.out
+    watch = spawn("run", "watch", run_id)
+    assert runtrue("run", "send", run_id, "courier", ':={"parcel": 7}').code == 0
+    told = runtrue("run", "wait", run_id)
+    assert (told.code, 'with the result {"parcel": 7}' in told.out) == (0, True)
+    lines = ended(watch)[1]
+    for line in ("message on courier from ", "woken by a message on courier", "receive courier completed"):
+        assert line in lines
+    (message,) = runtrue("run", "messages", run_id, "-o", "json").json
+    assert message["received_at"] is not None
+    late = runtrue("run", "send", run_id, "courier", ":={}")
+    assert (late.code, "too late: the run is completed" in late.err) == (4, True)
+
+
+def test_a_parent_tells_of_its_children_until_they_have_ended(runtrue: Runtrue, worker: object, gate: Gate) -> None:
+    run_id = start(runtrue, "parent")
+    child = gate.arrival("first")
+    assert runtrue("run", "wait", run_id, "--for", "waiting").code == 0
+    assert runtrue("run", "wait", "child-2", "--for", "waiting").code == 0
+    assert "waits for 2 children (listens, once)" in runtrue("run", "show", run_id).out
+    assert runtrue("run", "show", run_id, "-o", "json").json["children"] == {"running": 1, "waiting": 1}
+    child.let_pass("one")
+    assert runtrue("run", "wait", "child-1").code == 0
+    assert runtrue("run", "send", "child-2", "courier", ':={"n": 1}').code == 0
+    told = runtrue("run", "wait", run_id)
+    assert (told.code, 'with the result ["one", {"n": 1}]' in told.out) == (0, True)
+    assert [body["status"] for body in runtrue("run", "children", run_id, "-o", "json").json] == ["completed"] * 2
+    events = runtrue("run", "events", run_id).out
+    assert "child once completed" in events
+    assert "woken by the end of child child-2" in events
+
+
+def test_a_worker_whose_database_is_lost_ends_with_an_error(
+    runtrue: Runtrue, worker: "subprocess.Popen[str]", here: Path
+) -> None:
+    for file in here.glob("runtrue.db*"):
+        file.unlink()
+    code, _, err = ended(worker)
+    assert code == 1
+    assert "Error: " in err
+    assert str(here / "runtrue.db") in err
+    assert "Traceback" not in err
 
 
 def test_a_run_whose_worker_was_killed_does_not_claim_to_go_on(
