@@ -258,7 +258,8 @@ def test_a_worker_says_what_it_serves_and_which_database_and_why(
     monkeypatch.setenv("RUNTRUE_DATABASE_URL", "sqlite:///orders.db")
     process = spawn("dev", "shop")
     assert process.stderr is not None
-    assert process.stderr.readline() == "working on through@1, once@1, fails@1, retries@1; Ctrl-C ends it\n"
+    served = "through@1, once@1, fails@1, retries@1, together@1, listens@1, parent@1"
+    assert process.stderr.readline() == f"working on {served}; Ctrl-C ends it\n"
     assert process.stderr.readline() == f"database: {here / 'orders.db'} (RUNTRUE_DATABASE_URL)\n"
     assert process.stderr.readline().startswith("ready, as worker w-")
     process.send_signal(signal.SIGINT)
