@@ -1,11 +1,27 @@
 """What lives as long as an App is open: the context manager that its `lifespan=` gives."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from runtrue.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def find_state(yielded: Sequence[object], wanted: type[T]) -> T:
+    """What a lifespan has yielded of this very type, else of a subclass. Raises ConfigurationError for none or several."""
+    if not isinstance(wanted, type):  # pyright: ignore[reportUnnecessaryIsInstance]  authors write anything
+        raise ConfigurationError(f"rt.state takes the type of what is asked for, not {wanted!r}")
+    found = [value for value in yielded if type(value) is wanted] or [
+        value for value in yielded if isinstance(value, wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    kinds = ", ".join(type(value).__name__ for value in yielded) or "nothing"
+    count = "several" if found else "no"
+    raise ConfigurationError(f"rt.state: the App's lifespan yields {count} {wanted.__name__}, but {kinds}")
 
 
 class Lifespan:
