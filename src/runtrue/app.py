@@ -19,7 +19,7 @@ from runtrue.engine.sweeper import SWEEP_SECONDS, Sweeper
 from runtrue.engine.worker import Worker
 from runtrue.errors import ConfigurationError, StoreUnusable
 from runtrue.lifecycle import Status
-from runtrue.lifespan import Lifespan
+from runtrue.lifespan import Lifespan, find_state
 
 LEASE_SECONDS = 15.0
 DRAIN_SECONDS = 30.0
@@ -156,7 +156,7 @@ class App(Client):
                 stall_limit_seconds=self._stall_limit_seconds,
                 outside=self.service,
                 threads=self._threads,
-                state=self._state_of,
+                state=lambda wanted: find_state(self._state, wanted),
                 around_step=self._around_step,
                 hooks=self._hooks,
                 copies_results=self._copies_results,
@@ -209,13 +209,6 @@ class App(Client):
     def request_drain(self) -> None:
         """Let `serve` end: no new claims, runs are given back at their next step boundary."""
         self._stop.set()
-
-    def _state_of(self, type: type[Any], /) -> Any:  # noqa: A002  the word of the public API
-        for found in self._state:
-            if isinstance(found, type):
-                return found
-        held = ", ".join(each.__class__.__name__ for each in self._state) or "nothing"
-        raise ConfigurationError(f"rt.state: there is no {type.__name__}; the App's lifespan has yielded {held}")
 
     def _give_up(self, error: StoreUnusable) -> None:
         """The worker met a database that no further attempt can use; whoever serves must not go on as if it worked."""

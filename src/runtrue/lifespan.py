@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def find_state(yielded: Sequence[object], wanted: type[T]) -> T:
-    """What a lifespan has yielded of this very type, else of a subclass. Raises ConfigurationError for none or several."""
+    """What a lifespan has yielded of this very type, else of a subclass. Raises ConfigurationError unless it is one."""
     if not isinstance(wanted, type):  # pyright: ignore[reportUnnecessaryIsInstance]  authors write anything
         raise ConfigurationError(f"rt.state takes the type of what is asked for, not {wanted!r}")
     found = [value for value in yielded if type(value) is wanted] or [
@@ -21,7 +21,7 @@ def find_state(yielded: Sequence[object], wanted: type[T]) -> T:
         return found[0]
     kinds = ", ".join(type(value).__name__ for value in yielded) or "nothing"
     count = "several" if found else "no"
-    raise ConfigurationError(f"rt.state: the App's lifespan yields {count} {wanted.__name__}, but {kinds}")
+    raise ConfigurationError(f"rt.state: the App's lifespan yields {count} {wanted.__name__}; it yields {kinds}")
 
 
 class Lifespan:

@@ -11,6 +11,7 @@ from tests.engine.running import Gate, finished, until
 
 import runtrue as rt
 from runtrue.lifecycle import Status
+from runtrue.lifespan import find_state
 
 
 @rt.workflow
@@ -223,3 +224,22 @@ async def test_settings_of_the_command_line_keep_it(database: Path):
 def test_what_can_be_none_is_refused_when_the_app_is_made(settings: dict[str, Any], message: str):
     with pytest.raises(rt.ConfigurationError, match=message):
         rt.App(**settings)
+
+
+class Sub(Pool):
+    pass
+
+
+def test_state_is_found_by_its_very_type_before_a_subclass_and_never_by_chance():
+    pool, sub = Pool(), Sub()
+    assert find_state((sub, pool, 3), Pool) is pool
+    assert find_state((sub, 3), Pool) is sub
+    assert find_state((sub, 3), int) == 3
+    for yielded, wanted, told in (
+        ((), Pool, "the App's lifespan yields no Pool; it yields nothing"),
+        ((3, "x"), Pool, "yields no Pool; it yields int, str"),
+        ((pool, Pool()), Pool, "yields several Pool; it yields Pool, Pool"),
+        ((pool,), "Pool", "takes the type of what is asked for, not 'Pool'"),
+    ):
+        with pytest.raises(rt.ConfigurationError, match=told):
+            find_state(yielded, wanted)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ async def listens() -> dict[str, int]:
     return await rt.receive("courier", dict[str, int])
 
 @rt.workflow
-async def parent() -> list[str]:
+async def parent() -> list[str | dict[str, int]]:
     return list(await rt.gather(once.options(id="child-1")(), listens.options(id="child-2")()))
 
 app = rt.App(workflows=[through, once, fails, retries, together, listens, parent])
