@@ -57,13 +57,13 @@ async def _lines(service: Service, run_id: str) -> None:
             for event in await all_events(service, run_id, seen):
                 say(event_line(event))
                 seen = event.seq
-            if row.status in TERMINAL and seen >= row.event_seq:
-                return
             for at, text, mark in _standing(row, await service.in_flight(row)):
                 if mark not in told:
                     say(f"{local_time_of_day(at)}        {text}")
                     told.add(mark)
             sys.stdout.flush()  # a pipe's reader is not to wait until the buffer is full
+            if row.status in TERMINAL and seen >= row.event_seq:
+                return
 
 
 def _standing(row: RunRecord, in_flight: Sequence[InFlight]) -> Iterator[tuple[int, str, tuple[object, ...]]]:
