@@ -1,6 +1,7 @@
 """What README and guide tell people to write must run as it stands."""
 
 import asyncio
+import inspect
 import re
 import runpy
 import subprocess
@@ -34,7 +35,8 @@ async def test_each_example_of_the_guide_runs(tmp_path: Path, monkeypatch: pytes
     path.write_text(blocks("docs/guide.md")[number].replace("rt.sleep(2)", "rt.sleep(0.05)"))
     names = await asyncio.to_thread(runpy.run_path, str(path))
     if "main" in names:
-        await names["main"]()
+        main = names["main"]
+        await (main() if inspect.iscoroutinefunction(main) else asyncio.to_thread(main))
         return
     async with names["app"] as app:
         if "fulfil" in names:
