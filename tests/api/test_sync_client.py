@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import runtrue as rt
+import runtrue.sync as rts
 from runtrue.client_sync import Background, SyncClient, SyncRunHandle
 from runtrue.lifecycle import Status
 
@@ -323,6 +324,25 @@ def test_in_the_code_of_a_workflow_it_is_refused_and_in_a_step_on_a_thread_it_wo
     (refused,) = seen
     assert refused.startswith("a SyncClient was used in the code of a workflow, where every replay would do the same")
     assert refused.endswith("use it in a step, or call rt.start_child or rt.send")
+    assert client.get(started).status() is Status.PENDING
+    client.close()
+
+
+def test_blocking_workflows_are_refused_it_too_and_their_steps_are_not(database: Path, threads: None):
+    client = SyncClient(database)
+
+    @rts.step
+    def start_another() -> str:
+        return client.start(double, 1).id
+
+    @rts.workflow
+    def asks() -> str:
+        with pytest.raises(rt.WrongPlace, match="in the code of a workflow"):
+            client.start(double, 1)
+        return start_another()
+
+    with rt.App(database, workflows=[asks]) as app:
+        started = app.run(asks)
     assert client.get(started).status() is Status.PENDING
     client.close()
 

@@ -23,7 +23,7 @@ from tests.cli.making import (
     with_store,
 )
 
-from runtrue.cli.wording import event_text
+from runtrue.cli.wording import event_text, place_text
 from runtrue.codec import encode
 from runtrue.lifecycle import Command, Status
 from runtrue.records import Event, InFlight, StepRecord
@@ -224,6 +224,14 @@ def test_steps_and_events_within_branches_are_told_with_their_place(runtrue: Run
     events = runtrue("run", "events", "order-1").out
     assert "step charge completed (at 3.1/0, 0.25 s)" in events
     assert "first completed (0.00 s)" in events
+
+
+def test_a_change_that_was_asked_about_is_told_by_its_name_and_branch() -> None:
+    data = {"name": "tax", "kind": "patched", "branch": "#tax", "ordinal": 0, "attempt": 1, "failed": False}
+    assert event_text(Event("order-1", 1, 0, "step", data)) == "patched tax"
+    within = Event("order-1", 1, 0, "step", {**data, "branch": "3.1#tax"})
+    assert event_text(within) == "patched tax (at 3.1#tax)"
+    assert [place_text(*place) for place in (("", 2), ("3.1", 0), ("#tax", 0))] == ["2", "3.1/0", "#tax"]
 
 
 @pytest.mark.parametrize(

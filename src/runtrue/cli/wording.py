@@ -135,7 +135,12 @@ _CALLS: Mapping[str, str] = {
 
 
 def place_text(branch: str, ordinal: object) -> str:
-    """Where in its run a call was made: its number, within a branch after the branch's path, as in `3.1/0`."""
+    """Where in its run a call was made: its number, within a branch after the branch's path, as in `3.1/0`.
+
+    `patched` has no number; its place is the branch with the change, as in `3.1#new-tax`.
+    """
+    if "#" in branch:
+        return branch
     return f"{branch}/{ordinal}" if branch else str(ordinal)
 
 
@@ -145,7 +150,7 @@ def _call_text(event: Event) -> str:
     kind, number, branch = str(data.get("kind", "step")), data.get("attempt", 1), str(data.get("branch", ""))
     tried = event.type == "attempt_failed"
     outcome = "failed" if tried or data.get("failed") else "completed"
-    parts = [f"at {place_text(branch, data.get('ordinal'))}"] if branch else []
+    parts = [f"at {place_text(branch, data.get('ordinal'))}"] if branch and not branch.startswith("#") else []
     if number != 1 or tried:
         parts.append(f"attempt {number}")
     since = data.get("started_at")
