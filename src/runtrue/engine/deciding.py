@@ -127,7 +127,8 @@ class Decisions:
             ready_at = first.due_at
             now = execution.clock.now()
             for strand in execution.strands.resting(Rest.ASLEEP, Rest.BLOCKED):
-                if strand.due_at is not None and strand.due_at - now < strand.patience_seconds * MICROSECOND:
+                patience_seconds = 0.0 if execution.host.parks_at_once else strand.patience_seconds
+                if strand.due_at is not None and strand.due_at - now < patience_seconds * MICROSECOND:
                     execution.strands.set_alarm()
                     return None
         return ParkBlocked(execution.wakeups, ready_at, self._by_any_child())

@@ -58,6 +58,8 @@ class Host(Protocol):
 
     clock: Clock
     copies_results: bool
+    parks_at_once: bool
+    """Every wait leaves memory, however short it is: tests replay each one, and move time in one place."""
     threads: StepThreads
     outside: Outside
     hooks: StepHooks | None

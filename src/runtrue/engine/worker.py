@@ -6,6 +6,7 @@ id: an id that was once lost never comes back.
 
 import asyncio
 import logging
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,7 @@ class Worker:
         self.threads = StepThreads(threads)
         self.around_step = around_step
         self.hooks = hooks
+        self.parks_at_once = hooks is not None
         self.id = ""
         self.fenced_writes = 0
         """Writes that came too late, under this id and those before it. A step may end long after its run was lost."""
@@ -137,6 +139,25 @@ class Worker:
         """How many runs are being executed."""
         return len(self._executions)
 
+    @property
+    def is_idle(self) -> bool:
+        """True while no run is executed here, and none is being claimed."""
+        return not self._executions and not self._claiming
+
+    def vanish(self) -> None:
+        """Start and send nothing any more, as if the process had ended here. For tests, which then `reappear`."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat.fence_at = -math.inf
+        self._gave_up = True
+        for execution in list(self._executions.values()):
+            execution.hear_lost()
+            execution.interrupt()
+
+    def reappear(self) -> None:
+        """Register again under a new id, as another process would."""
+        self._lost.set()
+
     async def _leave(self) -> None:
         self._unsubscribe()
         if self._main is not None:
@@ -194,7 +215,7 @@ class Worker:
     async def _live(self) -> None:
         """Claim until the lease is lost, then drop everything and register again; for ever."""
         while True:
-            claims = asyncio.create_task(self._claim_on())
+            claims = asyncio.create_task(self._claim_on(), name="runtrue-claims")
             lost = asyncio.create_task(self._lost.wait())
             try:
                 await asyncio.wait((claims, lost), return_when=asyncio.FIRST_COMPLETED)
