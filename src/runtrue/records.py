@@ -72,9 +72,9 @@ class StepRecord:
     """The recorded outcome of one durable call. Treat as frozen; it is plain because one is made per step.
 
     `branch` and `ordinal` are the call's place. Exactly one of `output` and `error` is set, or neither (a sleep).
-    `kind` is `step`, `sleep`, `receive`, `child`, `start_child`, `send`, `now`, `uuid4`, `random`, `patched`, or that of
-    a group: `gather`, `map`, `first`. `wake_at` is a sleep's end. `digest` is eight bytes over place and result, signed.
-    `seq` is given by the store: the order of commits within the run.
+    `kind` is `step`, `sleep`, `receive`, `child`, `start_child`, `send`, `now`, `uuid4`, `random`, `patched`, or that
+    of a group: `gather`, `map`, `first`. `wake_at` is a sleep's end. `digest` is eight bytes over place and result,
+    signed. `seq` is given by the store: the order of commits within the run.
     """
 
     branch: str
@@ -128,7 +128,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was sent to a run. `seq` is its place among the run's events; `received_at` is None until taken."""
+    """A message that was sent to a run. `seq` is its place among the run's events.
+
+    `received_at` is None until it is taken.
+    """
 
     run_id: str
     seq: int
