@@ -109,6 +109,8 @@ class History:
         self.forks: set[tuple[str, int]] = set()
         """The places of groups of which branches have records."""
         self._branches: dict[str, Places] = {}
+        self._with_records: set[str] = set()
+        """Branches in which, or within which, something was recorded."""
         self._patched: dict[tuple[str, str], bool] = {}
         self._waits = {(wait.branch, wait.ordinal): wait for wait in claimed.waits}
         if self.is_empty:
@@ -125,6 +127,7 @@ class History:
         for path, places in list(self._branches.items()):
             self.unvisited += places.unvisited
             while path:
+                self._with_records.add(path)
                 path, _, item = path.rpartition("/")  # noqa: PLW2901  walks from the branch up to the run
                 self.forks.add((path, ordinal_of(item)))
         for path, ordinal in self.forks:
@@ -140,8 +143,7 @@ class History:
 
     def has_records(self, path: str) -> bool:
         """True if anything was recorded in this branch, or in one within it."""
-        inner = f"{path}/"
-        return path in self._branches or any(other.startswith(inner) for other in self._branches)
+        return path in self._with_records
 
     def wait_at(self, path: str, ordinal: int) -> Wait | None:
         """The open wait that was registered at this place before the claim."""
