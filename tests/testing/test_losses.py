@@ -152,6 +152,29 @@ async def test_all_runs_of_the_worker_are_lost_with_it():
         await assert_sound(app, run.id, beside.id)
 
 
+async def test_a_step_that_one_loss_interrupts_does_not_bring_on_the_next():
+    reached = asyncio.Event()
+
+    @rt.step
+    async def hangs_once() -> None:
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    @rt.workflow
+    async def flow() -> None:
+        await hangs_once()
+
+    async with TestApp(workflows=[flow]) as app:
+        app.crash(hangs_once, when="after_effect")
+        run = await app.start(flow)
+        await reached.wait()
+        await app.restart()
+        await app.advance(1)
+        assert (await run.wait()).attempt == 3
+        assert len(app.calls(hangs_once)) == 3
+
+
 async def test_a_lost_worker_is_told_as_lost_and_another_has_its_own_name():
     async with TestApp(workflows=[adds]) as app:
         first = app.worker_id

@@ -86,9 +86,9 @@ async def history(database: Path, code: Flow, *, finished: bool = True) -> str:
     return run.id
 
 
-async def replayed(database: Path, run_id: str, code: Flow) -> None:
+async def replayed(database: Path, run_id: str, code: Flow, patience: float = 10) -> None:
     """Try other code against the history; nothing is called and nothing recorded by that."""
-    async with TestApp(workflows=[rt.workflow(name="flow")(code)], database=database, patience=0.3) as app:
+    async with TestApp(workflows=[rt.workflow(name="flow")(code)], database=database, patience=patience) as app:
         before = await app.store.get(run_id), await app.store.steps(run_id)
         try:
             await app.replay(run_id)
@@ -147,7 +147,7 @@ async def test_what_comes_after_the_records_of_an_unfinished_run_is_free(databas
 async def test_code_that_waits_for_something_else_is_not_waited_for(database: Path):
     run_id = await history(database, original)
     with pytest.raises(Standstill, match="waits for something that is no durable call"):
-        await replayed(database, run_id, waits_for_something_else)
+        await replayed(database, run_id, waits_for_something_else, patience=0.3)
 
 
 async def test_a_run_that_has_only_failed_attempts_fits_its_code():

@@ -163,7 +163,8 @@ async def test_result_says_that_a_run_is_paused_instead_of_hanging():
         assert len(await run.result()) == 1
 
 
-async def test_result_says_that_a_run_is_paused_though_others_go_on():
+async def test_result_says_that_a_run_is_paused_though_others_go_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("runtrue.testing._time.MOVES_IN_VAIN_MAX", 5)
     async with TestApp(workflows=[sleeps, ticks]) as app:
         await app.start(ticks)
         run = await app.start(sleeps, 1)
@@ -186,6 +187,14 @@ async def test_result_gives_up_where_other_runs_go_round_in_circles(monkeypatch:
         run = await app.start(talks, "answer")
         with pytest.raises(Standstill, match="was moved 6 times for other runs"):
             await run.result()
+
+
+async def test_a_long_sleep_is_waited_for_however_often_others_wake(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("runtrue.testing._time.MOVES_IN_VAIN_MAX", 5)
+    async with TestApp(workflows=[sleeps, ticks]) as app:
+        await app.start(ticks)
+        run = await app.start(sleeps, 20 / 86_400)
+        assert len(await run.result()) == 1
 
 
 async def test_result_with_a_timeout_ends_there_by_the_clock_of_the_app():
@@ -284,8 +293,11 @@ async def test_the_clock_stands_while_a_step_is_at_work():
 
 
 async def test_a_step_that_never_comes_back_is_named():
+    reached = asyncio.Event()
+
     @rt.step
     async def hangs() -> None:
+        reached.set()
         await asyncio.Event().wait()
 
     @rt.workflow
@@ -294,6 +306,7 @@ async def test_a_step_that_never_comes_back_is_named():
 
     async with TestApp(workflows=[flow], patience=IMPATIENT_SECONDS) as app:
         run = await app.start(flow)
+        await reached.wait()
         with pytest.raises(Standstill, match=rf"step hangs of run {run.id} did not come back within 0.2 s"):
             await run.result()
         with pytest.raises(Standstill, match="step hangs"):
@@ -372,10 +385,12 @@ async def test_closing_is_not_held_up_by_a_step_that_does_not_listen():
     async def flow() -> None:
         await deaf()
 
-    async with TestApp(workflows=[flow]) as app:
-        await app.start(flow)
-        await reached.wait()
-    over.set()
+    try:
+        async with asyncio.timeout(20), TestApp(workflows=[flow]) as app:
+            await app.start(flow)
+            await reached.wait()
+    finally:
+        over.set()
 
 
 # ---------------------------------------------------------------- the clock itself

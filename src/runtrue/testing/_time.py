@@ -24,7 +24,7 @@ MOMENT_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 """So long, of the machine's time, `wait` waits for another task of the test to bring what the worker cannot."""
 MOVES_IN_VAIN_MAX = 10_000
-"""So often the clock is moved for a run that does not change meanwhile. Other runs may go round in circles for ever."""
+"""So often the clock is moved for other runs alone, which may go round in circles for ever."""
 UNFINISHED = tuple(status for status in Status if status not in TERMINAL)
 RUNS_PER_LOOK = 1_000
 
@@ -156,7 +156,8 @@ class Timekeeper:
                 at = give_up_at
             if at is None or (run.status is Status.PAUSED and run.deadline_at is None and give_up_at is None):
                 raise Standstill(f"run {run_id} is {run.status}, and no time ends that: {await self._why(run_id)}")
-            moves = moves + 1 if run.event_seq == seen else 0
+            has_time_of_its_own = run.deadline_at is not None or self._clock.now() < run.ready_at < NEVER
+            moves = moves + 1 if run.event_seq == seen and not has_time_of_its_own else 0
             seen = run.event_seq
             if moves > MOVES_IN_VAIN_MAX:
                 raise Standstill(
