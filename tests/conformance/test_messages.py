@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.conformance.stage import HOUR, RESULT, Stage, child_wait, receive
+from tests.conformance.stage import HOUR, RESULT, Stage, child_wait, receive, step
 
 from runtrue.errors import StoreError
 from runtrue.lifecycle import TERMINAL, Answer, Command, Status
 from runtrue.records import Message, Wait
-from runtrue.store.protocol import NEVER, ParkBlocked
+from runtrue.store.protocol import NEVER, Finish, ParkBlocked, Recorded, RunEffects
 
 
 async def test_a_message_is_kept_as_it_was_sent(stage: Stage):
@@ -140,3 +140,77 @@ async def test_a_received_message_tells_when(stage: Stage):
     (wait,) = await stage.store.waits("r")
     assert message.received_at == wait.closed_at == stage.clock.now()
     assert wait == Wait("3.0", 2, "receive", "topic", "topic", 10, None, stage.clock.now(), "met")
+
+
+# ---------------------------------------------------------------- given back
+async def outcomes(stage: Stage) -> list[tuple[str, str | None]]:
+    return [(wait.branch, wait.outcome) for wait in await stage.store.waits("r")]
+
+
+async def test_a_message_that_its_branch_never_used_is_given_back_and_received_by_another(stage: Stage):
+    claimed = await stage.running()
+    await stage.record(claimed, waits=[receive(1, branch="3.0")])
+    for body in (b"1", b"2"):
+        await stage.verb(Command.SEND, body=body)
+    await stage.record(claimed, looks=True)
+    first, second = await stage.store.messages("r")
+    assert (first.received_at, second.received_at) == (stage.clock.now(), None)
+    stage.clock.advance(1)
+    reply = await stage.record(claimed, step(3, kind="first"), closed_waits=[("3.0", 1)])
+    assert [message.received_at for message in await stage.store.messages("r")] == [None, None]
+    assert await outcomes(stage) == [("3.0", "moot")]
+    assert (reply.existing, [record.branch for record in (await stage.store.steps("r"))[0]]) == ([], ["", "3.0"])
+    (met,) = (await stage.record(claimed, waits=[receive(4)])).existing
+    assert met.output == b"1", "it is the oldest again"
+    assert await stage.store.check() == []
+
+
+async def test_a_message_is_given_back_once_however_often_its_wait_is_closed(stage: Stage):
+    claimed = await stage.running()
+    await stage.verb(Command.SEND)
+    await stage.record(claimed, waits=[receive(1, branch="3.0")])
+    closing = RunEffects("r", claimed.epoch, closed_waits=[("3.0", 1)])
+    (reply,) = await stage.store.record("w", [closing])
+    assert (reply.recorded, reply.wakeups) == (Recorded.OK, 2)
+    (met,) = (await stage.record(claimed, waits=[receive(4)])).existing
+    before = await stage.everything()
+    (again,) = await stage.store.record("w", [closing])
+    assert (again.recorded, again.wakeups, again.existing) == (Recorded.OK, 2, [])
+    assert await stage.everything() == before
+    assert met.output == RESULT, "the message has a receiver that has used it, and keeps it"
+
+
+async def test_what_is_given_back_is_heard_by_whoever_waits_for_it(stage: Stage):
+    claimed = await stage.running()
+    await stage.record(claimed, waits=[receive(1, branch="3.0"), receive(1, branch="4.0")])
+    await stage.verb(Command.SEND)
+    (met,) = (looked := await stage.record(claimed, looks=True)).existing
+    assert met.branch == "3.0"
+    reply = await stage.record(claimed, closed_waits=[("3.0", 1)])
+    assert reply.wakeups == (await stage.run()).wakeups == looked.wakeups + 1
+    late = await stage.record(claimed, end=ParkBlocked(looked.wakeups, NEVER))
+    assert late.recorded is Recorded.REFUSED, "who has not heard of it looks again before it parks"
+    assert [record.branch for record in (await stage.record(claimed, looks=True)).existing] == ["4.0"]
+
+
+async def test_a_wait_that_is_opened_beside_a_closing_takes_what_is_given_back(stage: Stage):
+    claimed = await stage.running()
+    await stage.verb(Command.SEND)
+    await stage.record(claimed, waits=[receive(1, branch="3.0")])
+    reply = await stage.record(claimed, waits=[receive(4)], closed_waits=[("3.0", 1)])
+    assert [record.ordinal for record in reply.existing] == [4]
+    assert await outcomes(stage) == [("", "met"), ("3.0", "moot")]
+
+
+async def test_only_a_message_goes_back_and_only_from_where_it_was_received(stage: Stage):
+    other = await stage.running("child")
+    await stage.end(other, Finish(Status.COMPLETED, b"5"))
+    claimed = await stage.running()
+    await stage.verb(Command.SEND)
+    gave_up = receive(5, "nothing", gives_up=b"{}")
+    await stage.record(claimed, waits=[receive(1), receive(1, branch="1.0"), child_wait(ordinal=3), gave_up])
+    before = await stage.everything()
+    await stage.record(claimed, closed_waits=[("", 3), ("", 5), ("", 9)])
+    assert await stage.everything() == before, "a child that has ended, a wait that gave up, no wait at all"
+    await stage.record(claimed, closed_waits=[("1.0", 1)])
+    assert [message.received_at is None for message in await stage.store.messages("r")] == [False]

@@ -91,6 +91,37 @@ async def test_a_message_is_received_once(file_stage: Stage, path: Path, change:
         execute(path, f"UPDATE runtrue_messages SET {change}")
 
 
+GIVE_BACK = "received_at = NULL, received_branch = NULL, received_ordinal = NULL"
+
+
+async def test_a_message_is_given_back_only_if_its_wait_is_moot_and_its_run_goes_on(file_stage: Stage, path: Path):
+    claimed = await file_stage.running()
+    await file_stage.record(claimed, waits=[receive(1), receive(2, "nothing", gives_up=b"{}")])
+    await file_stage.verb(Command.SEND)
+    await file_stage.record(claimed, looks=True)
+    with pytest.raises(sqlite3.IntegrityError, match="received once"):
+        execute(path, f"UPDATE runtrue_messages SET {GIVE_BACK}")
+    for change in ("outcome = 'expired'", "outcome = 'moot', closed_at = 9", "outcome = 'moot', closed_at = NULL"):
+        with pytest.raises(sqlite3.IntegrityError, match="a wait is closed once"):
+            execute(path, f"UPDATE runtrue_waits SET {change} WHERE outcome = 'met'")
+    with pytest.raises(sqlite3.IntegrityError, match="a wait is closed once"):
+        execute(path, "UPDATE runtrue_waits SET outcome = 'moot' WHERE outcome = 'expired'")
+    await file_stage.end(claimed, Finish(Status.COMPLETED, RESULT))
+    with pytest.raises(sqlite3.IntegrityError, match="a wait is closed once"):
+        execute(path, "UPDATE runtrue_waits SET outcome = 'moot' WHERE outcome = 'met'")
+
+
+@pytest.mark.parametrize("change", MESSAGE_CHANGES)
+async def test_a_message_that_is_given_back_changes_in_nothing_else(file_stage: Stage, path: Path, change: str):
+    claimed = await file_stage.running()
+    await file_stage.verb(Command.SEND)
+    await file_stage.record(claimed, waits=[receive(1)])
+    execute(path, "UPDATE runtrue_waits SET outcome = 'moot'")
+    with pytest.raises(sqlite3.IntegrityError, match="changes in nothing else"):
+        execute(path, f"UPDATE runtrue_messages SET {GIVE_BACK}, {change}")
+    execute(path, f"UPDATE runtrue_messages SET {GIVE_BACK}")
+
+
 @pytest.mark.parametrize("how", ["INSERT", "INSERT OR REPLACE", "INSERT OR IGNORE"])
 async def test_a_message_is_sent_once_to_a_run_that_goes_on(file_stage: Stage, path: Path, how: str):
     await file_stage.start()

@@ -114,9 +114,11 @@ class ChildStart:
 class RunEffects:
     """What one run wants recorded, under the epoch it was claimed with. At most one of these per run in a batch.
 
-    `published` replaces values by key. `closed_waits` are places whose open waits are moot. With `looks` all open waits
-    of the run are looked at. `end` comes alone: it is sent only when the run has no other unacknowledged effect.
-    `met` is for the store alone: what a look of these effects has met, for a repeat of them to be told the same.
+    `published` replaces values by key. `closed_waits` are places whose waits are moot: one that is open is closed; one
+    that a message has met gives it back, which raises the wake counter as if it had just been sent, while the step that
+    was recorded there stays. With `looks` all open waits of the run are looked at. `end` comes alone: it is sent only
+    when the run has no other unacknowledged effect. `met` is for the store alone: what a look of these effects has met,
+    for a repeat of them to be told the same.
     """
 
     run_id: str

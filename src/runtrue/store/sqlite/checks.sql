@@ -46,6 +46,14 @@ FROM runtrue_waits AS w
 WHERE outcome IN ('met', 'expired') AND NOT EXISTS (
     SELECT 1 FROM runtrue_steps WHERE run_id = w.run_id AND branch = w.branch AND ordinal = w.ordinal)
 
+-- name: a_received_message_has_its_receiver
+SELECT run_id, 'has received message ' || seq || ' at ' || received_branch || '.' || received_ordinal
+    || ', and no wait was met there'
+FROM runtrue_messages AS m
+WHERE received_at IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM runtrue_waits
+    WHERE run_id = m.run_id AND branch = m.received_branch AND ordinal = m.received_ordinal AND outcome = 'met')
+
 -- name: children_are_counted
 SELECT id, 'counts ' || children_left || ' children that it waits for, there are ' || found FROM (
     SELECT id, children_left, (

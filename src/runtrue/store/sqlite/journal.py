@@ -136,7 +136,8 @@ def _put_down(
         rows.progress.append((run_id, progress.done, progress.total, progress.note, progress.at))
     reply = EffectsReply(Recorded.OK, _STATUS[status], wakeups)
     if effect.waits or effect.children or effect.looks or effect.closed_waits or effect.published:
-        reply.existing = waits.apply(connection, effect, rows, now)
+        reply.existing, raised = waits.apply(connection, effect, rows, now)
+        reply.wakeups += raised
     return reply
 
 

@@ -155,10 +155,13 @@ WHEN EXISTS (SELECT 1 FROM runtrue_waits WHERE run_id = NEW.run_id AND branch = 
     OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND finished_at IS NULL)
 BEGIN SELECT RAISE(ABORT, 'runtrue: a wait is opened once, by a run that is not finished'); END
 
--- Also where a deadline is added to a wait that has none, hence IS NOT.
+-- Also where a deadline is added to a wait that has none, hence IS NOT. A wait whose message is given back was moot.
 -- name: runtrue_waits_fixed
 CREATE TRIGGER runtrue_waits_fixed BEFORE UPDATE ON runtrue_waits
-WHEN OLD.closed_at IS NOT NULL OR NEW.closed_at IS NULL OR NEW.deadline_at IS NOT OLD.deadline_at
+WHEN (OLD.closed_at IS NOT NULL AND (
+        (OLD.kind, OLD.outcome, NEW.outcome, NEW.closed_at) <> ('receive', 'met', 'moot', OLD.closed_at)
+        OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = OLD.run_id AND finished_at IS NULL)))
+    OR NEW.closed_at IS NULL OR NEW.deadline_at IS NOT OLD.deadline_at
     OR (NEW.run_id, NEW.branch, NEW.ordinal, NEW.kind, NEW.name, NEW.subject, NEW.opened_at)
     <> (OLD.run_id, OLD.branch, OLD.ordinal, OLD.kind, OLD.name, OLD.subject, OLD.opened_at)
 BEGIN SELECT RAISE(ABORT, 'runtrue: a wait is closed once and changes in nothing else'); END
@@ -176,9 +179,13 @@ WHEN NEW.received_at IS NOT NULL
     OR NOT EXISTS (SELECT 1 FROM runtrue_runs WHERE id = NEW.run_id AND finished_at IS NULL)
 BEGIN SELECT RAISE(ABORT, 'runtrue: a message is sent once, to a run that is not finished'); END
 
+-- It is given back if the wait that has received it was moot; the wait is changed first.
 -- name: runtrue_messages_fixed
 CREATE TRIGGER runtrue_messages_fixed BEFORE UPDATE ON runtrue_messages
-WHEN OLD.received_at IS NOT NULL OR NEW.received_at IS NULL
+WHEN (OLD.received_at IS NULL) = (NEW.received_at IS NULL)
+    OR (OLD.received_at IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM runtrue_waits WHERE run_id = OLD.run_id AND branch = OLD.received_branch
+            AND ordinal = OLD.received_ordinal AND outcome = 'moot'))
     OR (NEW.run_id, NEW.seq, NEW.topic, NEW.request_id, NEW.sent_by, NEW.sent_at, NEW.body)
     <> (OLD.run_id, OLD.seq, OLD.topic, OLD.request_id, OLD.sent_by, OLD.sent_at, OLD.body)
 BEGIN SELECT RAISE(ABORT, 'runtrue: a message is received once and changes in nothing else'); END

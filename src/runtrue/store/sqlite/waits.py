@@ -29,14 +29,15 @@ Connection = sqlite3.Connection
 _encode = msgspec.json.Encoder().encode
 
 
-def apply(connection: Connection, effect: RunEffects, rows: Rows, now: int) -> list[StepRecord]:
+def apply(connection: Connection, effect: RunEffects, rows: Rows, now: int) -> tuple[list[StepRecord], int]:
     """Carry out what a run that has passed the fence wants beside its steps: children, waits, values to publish.
 
-    Returns the steps that stand at the places of these, recorded now or before.
+    Returns the steps that stand at the places of these, recorded now or before, and by how much this has raised the
+    wake counter.
     """
     book = _Book(connection, effect.run_id, now)
     for branch, ordinal in effect.closed_waits:
-        book.close(branch, ordinal, "moot")
+        book.close_as_moot(branch, ordinal)
     for child in effect.children:
         book.start(child)
     for opening in effect.waits:
@@ -47,7 +48,7 @@ def apply(connection: Connection, effect: RunEffects, rows: Rows, now: int) -> l
         published = [(effect.run_id, key, body, now) for key, body in effect.published.items()]
         connection.executemany(SQL["publish"], published)
     book.enter(rows)
-    return book.standing + book.steps
+    return book.standing + book.steps, book.given_back
 
 
 def look(connection: Connection, run_ids: Sequence[str], now: int) -> dict[str, list[Wait]]:
@@ -107,6 +108,8 @@ class _Book:
     """Steps that were recorded before at the places which are asked for."""
     children: int = 0
     """By how much `children_left` changes."""
+    given_back: int = 0
+    """How many messages somebody else may receive again."""
 
     def start(self, start: ChildStart) -> None:
         """Start a child at a place where nothing stands yet; a place that is taken is refused by the database."""
@@ -161,22 +164,39 @@ class _Book:
         self.look()
         return [(step.branch, step.ordinal) for step in self.standing + self.steps]
 
-    def close(self, branch: str, ordinal: int, outcome: str) -> None:
+    def close(self, branch: str, ordinal: int, outcome: str) -> bool:
         """Close a wait, if it is open."""
         given = {"run_id": self.run_id, "branch": branch, "ordinal": ordinal, "now": self.now, "outcome": outcome}
         row = self.connection.execute(SQL["close_wait"], given).fetchone()
         if row is not None:
             self.children -= row[0]
+        return row is not None
+
+    def close_as_moot(self, branch: str, ordinal: int) -> None:
+        """Close a wait that nobody needs any more. If a message has met it, that is given back."""
+        if self.close(branch, ordinal, "moot"):
+            return
+        place = {"run_id": self.run_id, "branch": branch, "ordinal": ordinal}
+        if self.connection.execute(SQL["unmeet"], place).fetchone() is not None:
+            self.connection.execute(SQL["give_back"], place)
+            self.given_back += 1
 
     def enter(self, rows: Rows) -> None:
         """Count what was recorded on the run's row, and number it."""
-        if not self.steps and not self.children:
+        if not (self.steps or self.children or self.given_back):
             return
         digest = 0
         for step in self.steps:
             digest ^= step.digest
         count = len(self.steps)
-        given = {"run_id": self.run_id, "count": count, "children": self.children, "digest": digest, "now": self.now}
+        given = {
+            "run_id": self.run_id,
+            "count": count,
+            "children": self.children,
+            "given_back": self.given_back,
+            "digest": digest,
+            "now": self.now,
+        }
         (seq,) = self.connection.execute(SQL["advance"], given).fetchone()
         for step_seq, step in enumerate(self.steps, seq - count + 1):
             step.seq = step_seq

@@ -31,6 +31,16 @@ UPDATE runtrue_waits SET closed_at = :now, outcome = :outcome
 WHERE run_id = :run_id AND branch = :branch AND ordinal = :ordinal AND closed_at IS NULL
 RETURNING kind = 'child' AND EXISTS (SELECT 1 FROM runtrue_runs WHERE id = subject AND finished_at IS NULL)
 
+-- A message goes back that the branch which has taken it never made use of.
+-- name: unmeet
+UPDATE runtrue_waits SET outcome = 'moot'
+WHERE run_id = :run_id AND branch = :branch AND ordinal = :ordinal AND kind = 'receive' AND outcome = 'met'
+RETURNING 1
+
+-- name: give_back
+UPDATE runtrue_messages SET received_at = NULL, received_branch = NULL, received_ordinal = NULL
+WHERE run_id = :run_id AND received_branch = :branch AND received_ordinal = :ordinal
+
 -- name: take_message
 UPDATE runtrue_messages SET received_at = :now, received_branch = :branch, received_ordinal = :ordinal
 WHERE run_id = :run_id AND received_at IS NULL AND seq = (
@@ -49,10 +59,12 @@ WHERE r.id = :run_id
 SELECT branch, ordinal, name, kind, attempt, output, error, started_at, finished_at, digest, wake_at, seq
 FROM runtrue_steps WHERE run_id = :run_id AND branch = :branch AND ordinal = :ordinal
 
--- The steps that the store itself records count as those of a worker do.
+-- The steps that the store itself records count as those of a worker do. A message that is given back is a fact like one
+-- that is sent: whoever waits for it looks again.
 -- name: advance
 UPDATE runtrue_runs
 SET event_seq = event_seq + :count, steps_done = steps_done + :count, children_left = children_left + :children,
+    wakeups = wakeups + :given_back,
     losses = CASE :count WHEN 0 THEN losses ELSE 0 END,
     history_digest = (history_digest | :digest) - (history_digest & :digest), updated_at = :now
 WHERE id = :run_id
