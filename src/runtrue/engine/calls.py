@@ -283,7 +283,7 @@ class Calls:
             execution.strands.take_back(strand)
         branch.open_calls.pop(ordinal, None)
         strand.in_code = False
-        strand.undelivered = None
+        strand.undelivered = []
         return strand
 
     def _exit(self, strand: Strand) -> None:
@@ -298,6 +298,8 @@ class Calls:
         # A call that a task of somebody else has carried out: its branch may go on with the result.
         branch.errands -= 1
         if own is not None:
+            if branch.closed:
+                own.undelivered += strand.undelivered
             strands.take_back(own)
         strands.remove(strand)
 

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,10 @@ class Group:
         """The item whose failure (or, for `first`, whose end) has decided the group."""
         self._recorded: int | None = None
         self._is_recorded = False
-        self._undelivered: list[tuple[str, int]] = []
+        self._is_told = False
+        """The outcome is recorded, or on its way: what becomes of an item from now on, it records by itself."""
+        self._undelivered: dict[int, list[tuple[str, int]]] = {}
+        """Waits of the items that have ended, by item: what they gave is in the item's result, if anywhere."""
         self._closed_waits: list[tuple[str, int]] | None = None
         """What was closed when the group was decided; None before."""
 
@@ -106,10 +110,12 @@ class Group:
                     self._ordinal,
                     f"its branch {self._recorded} has decided rt.{self._kind}, and does not do so any more",
                 )
-            elif self._undelivered:
-                effects = RunEffects(execution.run_id, execution.epoch, closed_waits=self._undelivered)
+            elif unused := self._take_unused():
+                effects = RunEffects(execution.run_id, execution.epoch, closed_waits=unused)
                 await execution.record_for(strand, effects, "messages that nobody took")
         finally:
+            self._is_told = True
+            strand.undelivered += [place for places in self._undelivered.values() for place in places]
             self._drop_unused()
             mine = set(self._branches)
             strand.branch.items = [branch for branch in strand.branch.items if branch not in mine]
@@ -136,9 +142,18 @@ class Group:
         steps = [value for branch in self._branches for value in _take_values(branch)]
         body = codec.encode(self._deciding, what="an outcome")
         steps.append(outcome_record(path, self._ordinal, self._kind, self._kind, body, self._calls.time()))
-        closed = [*(self._closed_waits or ()), *self._undelivered]
+        closed = [*(self._closed_waits or ()), *self._take_unused()]
+        self._is_told = True
         effects = RunEffects(execution.run_id, execution.epoch, steps, closed_waits=closed)
         await execution.record_for(self._strand, effects, f"the outcome of rt.{self._kind}")
+
+    def _take_unused(self) -> list[tuple[str, int]]:
+        """The waits of the items that were of no use; what the others were given goes on to whoever awaits the group."""
+        if self._deciding is None:
+            return []
+        used = {self._deciding: self._undelivered.pop(self._deciding, [])}
+        unused, self._undelivered = self._undelivered, used
+        return [place for places in unused.values() for place in places]
 
     def _drop_unused(self) -> None:
         """Items that were never begun: coroutines that nobody awaits would complain."""
@@ -184,7 +199,11 @@ class Group:
             branch.strand = execution.strands.add(branch, asyncio.current_task())
         strand = branch.strand
         try:
-            await self._perform(number, branch, calls, strand)
+            with suppress(Unwound):
+                await self._perform(number, branch, calls, strand)
+            strand.in_code = False
+            if self._is_told and strand.undelivered and not execution.unwinding:
+                await execution.record(RunEffects(execution.run_id, execution.epoch, closed_waits=strand.undelivered))
         except Unwound:
             pass
         except (KeyboardInterrupt, GeneratorExit):
@@ -194,8 +213,8 @@ class Group:
         finally:
             strand.running_step = None
             strand.in_code = False
-            if strand.undelivered is not None and number != self._deciding:
-                self._undelivered.append(strand.undelivered)
+            if not self._is_told:
+                self._undelivered[number] = strand.undelivered
             self._end()
             execution.strands.take_back(strand)
             execution.strands.remove(strand)

@@ -76,8 +76,8 @@ class Strand:
         """Name, attempt and start of the step in flight. The heartbeat thread reads it."""
         self.interruptible = False
         self.interrupted = False
-        self.undelivered: tuple[str, int] | None = None
-        """The place of a message that came, while its branch has not made use of it."""
+        self.undelivered: list[tuple[str, int]] = []
+        """Waits whose branch has not made use of what they gave: if it is closed now, a message goes back."""
         self.waits_for_child = False
 
     def interrupt(self) -> None:

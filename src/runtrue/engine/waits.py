@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from runtrue import codec
 from runtrue.clock import MICROSECOND
 from runtrue.engine.branch import Settled
+from runtrue.engine.recording import at_place
+from runtrue.engine.signals import Unwound
 from runtrue.engine.strands import Rest, Strand
 from runtrue.engine.values import sleep_record
 from runtrue.errors import CodecError, Conflict, NotFound, Refused, RuntrueError, StepFailed, StoreError, WaitTimeout
@@ -73,11 +75,7 @@ async def receive(
             deadline_at = None if timeout_seconds is None else now + round(timeout_seconds * MICROSECOND)
             wait = Wait(calls.branch.path, ordinal, "receive", topic, topic, now, deadline_at)
         recorded = await fact(calls, strand, wait, known=known)
-        if strand.branch.closed:
-            # It came when the branch was needed no longer: somebody else may receive it.
-            effects = RunEffects(execution.run_id, execution.epoch, closed_waits=[(calls.branch.path, ordinal)])
-            await execution.record_for(strand, effects, "a message that nobody took")
-    strand.undelivered = (calls.branch.path, ordinal)
+    strand.undelivered.append((calls.branch.path, ordinal))
     if recorded.error is not None:
         raise WaitTimeout(codec.decode_error(recorded.error).message)
     try:
@@ -100,36 +98,43 @@ async def fact(
     `known`: it was registered before this claim, which has looked whether it is met. `opening` registers it, together
     with what it waits for.
     """
-    execution = calls.execution
-    place = (wait.branch, wait.ordinal)
-    registered = known
-    while True:
-        is_late = wait.deadline_at is not None and wait.deadline_at <= calls.time()
-        if execution.replaying or strand.branch.settled is not None:
-            # Registered before, and looked at by the claim: what it leads to is live.
-            await execution.go_live(strand)
-        if not registered or is_late:
-            effects = opening if opening is not None and not registered else _open(calls, wait, is_late=is_late)
-            reply = await execution.record_for(strand, effects, f"a wait for {wait.subject}", stops=False)
-            found = next((step for step in reply.existing if (step.branch, step.ordinal) == place), None)
-            if found is not None:
-                return found
-            registered = True
-        if execution.is_asked or strand.branch.closed:
-            await execution.boundary(strand)
-            continue
-        execution.open_waits[place] = strand
-        strand.waits_for_child = wait.kind == "child"
-        try:
-            met = await execution.strands.rest(strand, Rest.BLOCKED, wait.deadline_at, SLEEP_IN_MEMORY_SECONDS)
-        except BaseException as cut:
-            await execution.hear_rest_cut(strand, cut)
-            raise
-        finally:
-            execution.open_waits.pop(place, None)
-            strand.waits_for_child = False
-        if met is not None:
-            return met
+    execution, registered = calls.execution, known
+    try:
+        while True:
+            if execution.replaying or strand.branch.settled is not None:
+                # Registered before, and looked at by the claim: what it leads to is live.
+                await execution.go_live(strand)
+            is_late = wait.deadline_at is not None and wait.deadline_at <= calls.time()
+            if not registered or is_late:
+                effects = opening if opening is not None and not registered else _open(calls, wait, is_late=is_late)
+                reply = await execution.record_for(strand, effects, f"a wait for {wait.subject}", stops=False)
+                if (found := at_place(reply, wait.branch, wait.ordinal)) is not None:
+                    return found
+                registered = True
+            if execution.is_asked or strand.branch.closed:
+                await execution.boundary(strand)
+            elif (met := await _rest(calls, strand, wait)) is not None:
+                return met
+    except Unwound:
+        if registered:
+            # It is open. If it is the branch that was closed, the wait is closed by whoever has closed it.
+            strand.undelivered.append((wait.branch, wait.ordinal))
+        raise
+
+
+async def _rest(calls: "Calls", strand: Strand, wait: Wait) -> StepRecord | None:
+    """Rest until a look has met the wait; what is recorded then. None at the deadline of the wait."""
+    execution, place = calls.execution, (wait.branch, wait.ordinal)
+    execution.open_waits[place] = strand
+    strand.waits_for_child = wait.kind == "child"
+    try:
+        return await execution.strands.rest(strand, Rest.BLOCKED, wait.deadline_at, SLEEP_IN_MEMORY_SECONDS)
+    except BaseException as cut:
+        await execution.hear_rest_cut(strand, cut)
+        raise
+    finally:
+        execution.open_waits.pop(place, None)
+        strand.waits_for_child = False
 
 
 def _open(calls: "Calls", wait: Wait, *, is_late: bool) -> RunEffects:
