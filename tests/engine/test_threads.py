@@ -108,6 +108,18 @@ async def opened(count: int) -> AsyncIterator[StepThreads]:
         pool.close()
 
 
+async def call_on(pool: StepThreads, function: Callable[[], Any]) -> Any:
+    """Queue for a thread and call the function there."""
+    there = asyncio.Event()
+    turn = pool.queue_up(there.set)
+    try:
+        if not turn.has_come:
+            await there.wait()
+        return await turn.start(function).end()
+    finally:
+        turn.give_up()
+
+
 def a_step(name: str) -> StepInfo:
     return StepInfo(INFO, name, 1, "key", lambda: False, lambda done, total, note: None)
 
@@ -613,16 +625,16 @@ async def test_a_thread_that_the_system_refuses_is_told_as_such_and_not_as_the_c
     async with opened(1) as pool:
         for _ in range(2):  # a refusal costs no turn
             with pytest.raises(NoThreadError):
-                await pool.call(int)
+                await call_on(pool, int)
         monkeypatch.undo()
-        assert await pool.call(int) == 0
+        assert await call_on(pool, int) == 0
 
 
 # ------------------------------------------------------------ the pool
 async def test_no_more_functions_run_at_once_than_the_pool_has_threads():
     gates = [Gate() for _ in range(3)]
     async with opened(2) as pool:
-        calls = [asyncio.create_task(pool.call(gate.pass_through)) for gate in gates]
+        calls = [asyncio.create_task(call_on(pool, gate.pass_through)) for gate in gates]
         await gates[0].is_reached()
         await gates[1].is_reached()
         assert not gates[2].reached.is_set()
@@ -636,10 +648,10 @@ async def test_no_more_functions_run_at_once_than_the_pool_has_threads():
 async def test_a_thread_is_started_only_when_no_other_is_free():
     async with opened(8) as pool:
         assert pool_threads() == 0
-        assert len({await pool.call(threading.get_ident) for _ in range(10)}) == 1
+        assert len({await call_on(pool, threading.get_ident) for _ in range(10)}) == 1
         assert pool_threads() == 1
         both = threading.Barrier(2)
-        await asyncio.gather(*(pool.call(lambda: both.wait(SOON)) for _ in range(2)))
+        await asyncio.gather(*(call_on(pool, lambda: both.wait(SOON)) for _ in range(2)))
         assert pool_threads() == 2
 
 
@@ -657,8 +669,8 @@ async def test_a_function_on_the_pool_has_a_copy_of_the_callers_context():
     info = a_step("charge")
     step_variable.set(info)
     async with opened(1) as pool:
-        assert await pool.call(function) == ("red", info)
-        assert await pool.call(function) == ("red", info)
+        assert await call_on(pool, function) == ("red", info)
+        assert await call_on(pool, function) == ("red", info)
     assert COLOUR.get() == "red"
 
 
@@ -671,8 +683,8 @@ async def test_whatever_a_function_on_the_pool_raises_reaches_its_caller_and_its
 
     async with opened(1) as pool:
         with pytest.raises(kind):
-            await pool.call(function)
-        assert await pool.call(lambda: "served") == "served"
+            await call_on(pool, function)
+        assert await call_on(pool, lambda: "served") == "served"
 
 
 async def test_a_cancelled_call_lets_its_function_end_and_keeps_the_turn_until_then():
@@ -684,11 +696,11 @@ async def test_a_cancelled_call_lets_its_function_end_and_keeps_the_turn_until_t
         ended.append("ended")
 
     async with opened(1) as pool:
-        task = asyncio.create_task(pool.call(function))
+        task = asyncio.create_task(call_on(pool, function))
         await gate.is_reached()
         task.cancel()
         assert isinstance(await settled(task), asyncio.CancelledError)
-        following = asyncio.create_task(pool.call(lambda: list(ended)))
+        following = asyncio.create_task(call_on(pool, lambda: list(ended)))
         for _ in range(3):
             await asyncio.sleep(0)
         assert pool_threads() == 1
@@ -700,37 +712,66 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_starts_nothi
     gate = Gate()
     called: list[str] = []
     async with opened(1) as pool:
-        task = asyncio.create_task(pool.call(gate.pass_through))
+        task = asyncio.create_task(call_on(pool, gate.pass_through))
         await gate.is_reached()
-        waiting = asyncio.create_task(pool.call(lambda: called.append("called")))
+        waiting = asyncio.create_task(call_on(pool, lambda: called.append("called")))
         await asyncio.sleep(0)
         waiting.cancel()
         assert isinstance(await settled(waiting), asyncio.CancelledError)
         gate.open()
         await task
-        assert await pool.call(lambda: list(called)) == []
+        assert await call_on(pool, lambda: list(called)) == []
+
+
+def never_heard() -> None:
+    raise AssertionError("the turn has come at once, or was given up")
 
 
 async def test_a_turn_that_is_not_taken_is_given_back_and_one_that_is_serves_one_function():
     async with opened(1) as pool:
-        async with pool.turn():
-            pass
-        async with pool.turn() as turn:
-            call = turn.start(lambda: 1)
-            with pytest.raises(AssertionError, match="one function"):
-                turn.start(lambda: 2)
-            assert await call.end() == 1
-            assert call.has_ended
-        assert await pool.call(lambda: 3) == 3
+        turn = pool.queue_up(never_heard)
+        assert turn.has_come
+        turn.give_up()
+        turn = pool.queue_up(never_heard)
+        call = turn.start(lambda: 1)
+        with pytest.raises(AssertionError, match="one function"):
+            turn.start(lambda: 2)
+        assert await call.end() == 1
+        assert call.has_ended
+        turn.give_up()
+        turn.give_up()
+        assert await call_on(pool, lambda: 3) == 3
 
 
-async def test_the_end_of_a_function_can_be_waited_for_after_the_turns_block_was_left():
+async def test_turns_come_in_order_and_one_that_was_given_up_while_it_waited_is_passed_over():
+    heard: list[str] = []
+    async with opened(1) as pool:
+        holder = pool.queue_up(never_heard)
+        left = pool.queue_up(never_heard)
+        second = pool.queue_up(lambda: heard.append("second"))
+        third = pool.queue_up(lambda: heard.append("third"))
+        with pytest.raises(AssertionError, match="has not come"):
+            second.start(int)
+        left.give_up()
+        holder.give_up()
+        left.give_up()  # a second time it gives nothing back
+        assert (heard, third.has_come) == (["second"], False)
+        second.give_up()  # it had come, and nobody used it
+        assert heard == ["second", "third"]
+        third.give_up()
+        assert [pool.queue_up(never_heard).has_come, pool.queue_up(never_heard).has_come] == [True, False]
+
+
+async def test_the_end_of_a_function_can_be_waited_for_after_its_turn_was_given_up():
     gate = Gate()
     async with opened(1) as pool:
-        async with pool.turn() as turn:
-            call = turn.start(lambda: gate.pass_through() or "back")
+        turn = pool.queue_up(never_heard)
+        call = turn.start(lambda: gate.pass_through() or "back")
+        turn.give_up()
         assert not call.has_ended
+        assert not pool.queue_up(lambda: None).has_come, "the function keeps its turn until its end"
         gate.open()
+        await call.ended()
         assert await call.end() == "back"
         with pytest.raises(AssertionError, match="taken before"):
             await call.end()
@@ -739,13 +780,13 @@ async def test_the_end_of_a_function_can_be_waited_for_after_the_turns_block_was
 async def test_a_closed_pool_lets_what_runs_come_to_its_end_and_starts_nothing():
     gate = Gate()
     pool = StepThreads(2)
-    task = asyncio.create_task(pool.call(lambda: gate.pass_through() or "done"))
+    task = asyncio.create_task(call_on(pool, lambda: gate.pass_through() or "done"))
     await gate.is_reached()
-    await pool.call(int)
+    await call_on(pool, int)
     pool.close()
     await until(lambda: pool_threads() == 1, "the idle thread has ended")
     with pytest.raises(AssertionError, match="closed"):
-        await pool.call(int)
+        await call_on(pool, int)
     gate.open()
     assert await task == "done"
 
@@ -765,7 +806,7 @@ async def test_the_pool_keeps_nothing_of_a_call_that_has_ended(is_waited_for: bo
         return value
 
     async with opened(1) as pool:
-        task = asyncio.create_task(pool.call(function))
+        task = asyncio.create_task(call_on(pool, function))
         await gate.is_reached()
         if not is_waited_for:
             task.cancel()
@@ -788,8 +829,8 @@ def never():
 begun = threading.Semaphore(0)
 
 async def main():
-    pool = StepThreads(1)
-    tasks = [asyncio.create_task(pool.call(never)), asyncio.create_task(WorkflowThread(None, "flow").run(never))]
+    call = StepThreads(1).queue_up(print).start(never)
+    task = asyncio.create_task(WorkflowThread(None, "flow").run(never))
     await asyncio.sleep(0)
     begun.acquire()
     begun.acquire()

@@ -4,8 +4,8 @@ import asyncio
 import inspect
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -70,6 +70,10 @@ class ThreadCall(Generic[R]):
     def has_ended(self) -> bool:
         """True once the thread has come back from the function."""
         return self._ended.is_set()
+
+    async def ended(self) -> None:
+        """Wait until the thread has come back from the function."""
+        await self._ended.wait()
 
     async def end(self) -> R:
         """Wait for the end of the function; return or raise what it does, once.
@@ -235,20 +239,35 @@ class WorkflowThread:
 
 
 class Turn:
-    """The right to start one function on a pool."""
+    """A place in the queue for a thread of the pool, and then the right to start one function there.
 
-    __slots__ = ("_start", "is_taken")
+    It is either taken by `start`, and ends with the function, or ended by `give_up`; a turn that nobody ends costs the
+    pool a thread.
+    """
 
-    def __init__(self, start: Callable[[Callable[[], Any]], ThreadCall[Any]]) -> None:
-        self.is_taken = False
-        self._start = start
+    __slots__ = ("_pool", "has_come", "hear", "is_over")
+
+    def __init__(self, pool: "StepThreads", hear: Callable[[], None]) -> None:
+        self.has_come = False
+        self.is_over = False
+        """A function was started, or the turn was given up."""
+        self.hear = hear
+        self._pool = pool
 
     def start(self, function: Callable[[], R]) -> ThreadCall[R]:
         """Call the function on a thread, with a copy of the current context. Raises NoThreadError."""
-        assert not self.is_taken, "a turn is for one function"
-        call = self._start(function)
-        self.is_taken = True
+        assert self.has_come, "the turn has not come"
+        assert not self.is_over, "a turn is for one function"
+        call = self._pool.start(function)
+        self.is_over = True
         return call
+
+    def give_up(self) -> None:
+        """Leave the queue, or let the next one have the thread. Nothing if a function was started."""
+        if not self.is_over:
+            self.is_over = True
+            if self.has_come:
+                self._pool.pass_on()
 
 
 class StepThreads:
@@ -259,34 +278,38 @@ class StepThreads:
     """
 
     def __init__(self, count: int) -> None:
-        self._turns = asyncio.Semaphore(count)
+        self._free = count
+        """How many more may run; none while anybody queues."""
+        self._queue: deque[Turn] = deque()
+        """Who waits for a turn, in order. Those that were given up stay until they are met."""
         self._calls: queue.SimpleQueue[ThreadCall[Any] | None] = queue.SimpleQueue()
         self._started = 0
         self._idle = 0
         self._closed = False
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[Turn]:
-        """Wait until fewer than `count` functions are under way, and have the right to start one.
+    def queue_up(self, hear: Callable[[], None]) -> Turn:
+        """Queue for a thread: a turn that has come, or one that will, and `hear` is called then.
 
-        It begins at once when it is started, so that what must be looked at last can be looked at in here. A started
-        function keeps the turn until its end, also when this block was left before.
+        A function begins at once when it is started, so that what must be looked at last can be looked at with the
+        turn in hand.
         """
-        await self._turns.acquire()
-        turn = Turn(self._start)
-        try:
-            yield turn
-        finally:
-            if not turn.is_taken:
-                self._turns.release()
+        turn = Turn(self, hear)
+        if self._free:
+            self._free -= 1
+            turn.has_come = True
+        else:
+            self._queue.append(turn)
+        return turn
 
-    async def call(self, function: Callable[[], R]) -> R:
-        """Call the function on a thread, with a copy of the current context; return or raise what it does.
-
-        If this is cancelled, a function that has begun goes on to its end. Raises NoThreadError.
-        """
-        async with self.turn() as turn:
-            return await turn.start(function).end()
+    def pass_on(self) -> None:
+        """A turn has ended: it is the next one's."""
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.is_over:
+                turn.has_come = True
+                turn.hear()
+                return
+        self._free += 1
 
     def close(self) -> None:
         """Let the threads end, those in a function after it. Nothing can be started any more."""
@@ -294,7 +317,8 @@ class StepThreads:
         for _ in range(self._started):
             self._calls.put(None)
 
-    def _start(self, function: Callable[[], R]) -> ThreadCall[R]:
+    def start(self, function: Callable[[], R]) -> ThreadCall[R]:
+        """Call the function on a thread, for a turn that has come."""
         assert not self._closed, "the pool is closed"
         context = copy_context()
         call = ThreadCall(lambda: context.run(function), self._rest)
@@ -308,7 +332,7 @@ class StepThreads:
 
     def _rest(self) -> None:
         self._idle += 1
-        self._turns.release()
+        self.pass_on()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
