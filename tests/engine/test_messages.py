@@ -1,16 +1,25 @@
 """Messages through a worker: whenever they come, each is received once, and nobody sleeps through one."""
 
-from collections.abc import Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engine import faults
+from tests.engine.looking import (
+    Before,
+    kept,
+    open_waits,
+    outside,
+    passing,
+    until_event,
+    until_kept,
+    until_open,
+    until_parked_for,
+    until_recorded,
+)
 from tests.engine.running import Gate, audit, event_types, failure, finished, opened, reaches, recorded
 from tests.support.manual_clock import ManualClock
-from tests.support.waiting import until as until_so
 
 import runtrue as rt
 from runtrue.errors import StoreBusy
@@ -26,85 +35,6 @@ class Order:
 
 
 orders = rt.Topic("orders", Order)
-
-
-@asynccontextmanager
-async def outside(database: Path, clock: ManualClock):
-    """A client where no worker is."""
-    client = rt.Client(database, actor="anna")
-    client.clock = clock
-    async with client:
-        yield client
-
-
-async def kept(app: rt.Client, run: rt.RunHandle[Any]) -> list[bytes]:
-    """The messages that nobody has received."""
-    return [message.body for message in await app.service.messages(run.id) if message.received_at is None]
-
-
-async def open_waits(app: rt.Client, run: rt.RunHandle[Any]) -> list[tuple[str, int]]:
-    waits = await app.store.waits(run.id)
-    return [(wait.branch, wait.ordinal) for wait in waits if wait.closed_at is None]
-
-
-async def until_waiting_for(app: rt.App, run: rt.RunHandle[Any], topic: str) -> None:
-    """Wait until the run is out of memory and waits for a message of this topic."""
-
-    async def look() -> bool:
-        waits = await app.store.waits(run.id)
-        return await run.status() is Status.WAITING and any(
-            wait.subject == topic and wait.closed_at is None for wait in waits
-        )
-
-    await until_so(look, f"the run waits for {topic}")
-
-
-async def until_recorded(app: rt.App, run: rt.RunHandle[Any], name: str) -> None:
-    async def look() -> bool:
-        return name in [found for found, _ in await recorded(app, run)]
-
-    await until_so(look, f"{name} is recorded")
-    await reaches(run, "waiting")
-
-
-async def until_claimed(run: rt.RunHandle[Any], times: int) -> None:
-    async def look() -> bool:
-        return (await event_types(run)).count("claimed") >= times
-
-    await until_so(look, f"the run is claimed {times} times")
-
-
-async def until_open(app: rt.App, run: rt.RunHandle[Any], count: int) -> None:
-    async def look() -> bool:
-        return len(await open_waits(app, run)) == count
-
-    await until_so(look, f"{count} waits are open")
-
-
-async def until_result(run: rt.RunHandle[Any], clock: ManualClock) -> Any:
-    """The result, while the clock moves on so that polls come round."""
-
-    async def look() -> bool:
-        clock.advance(0.5)
-        return await run.status() in {Status.COMPLETED, Status.FAILED}
-
-    await until_so(look, "the run has ended")
-    return await run.result()
-
-
-async def until_status(run: rt.RunHandle[Any], clock: ManualClock, status: Status) -> None:
-    async def look() -> bool:
-        clock.advance(0.5)
-        return await run.status() is status
-
-    await until_so(look, f"the run is {status}")
-
-
-async def until_kept(client: rt.Client, run: rt.RunHandle[Any], count: int) -> None:
-    async def look() -> bool:
-        return len(await kept(client, run)) == count
-
-    await until_so(look, f"{count} messages are kept")
 
 
 @rt.workflow
@@ -259,7 +189,7 @@ async def test_a_wait_that_is_over_raises_the_same_live_and_on_every_replay(data
         run = await app.start(waits_a_minute)
         await reaches(run, "waiting")
         clock.advance(MINUTE)
-        await until_waiting_for(app, run, "more")
+        await until_parked_for(app, run, "more")
         assert await recorded(app, run) == [("note", 1)]
     async with opened(database, waits_a_minute, clock=clock) as app:
         run = await app.get(run.id)
@@ -297,11 +227,11 @@ async def test_the_first_deadline_of_a_wait_stands_over_a_restart(database: Path
         run = await app.get(run.id)
         await run.pause()
         await run.resume()
-        await until_claimed(run, 2)
+        await until_event(run, "claimed", 2)
         await reaches(run, "waiting")
         assert [wait.deadline_at for wait in await app.store.waits(run.id)] == [before.deadline_at]
         clock.advance(10)
-        await until_waiting_for(app, run, "more")
+        await until_parked_for(app, run, "more")
 
 
 async def test_a_message_and_the_timeout_in_one_instant_are_one_or_the_other(database: Path, clock: ManualClock):
@@ -394,7 +324,7 @@ async def test_the_same_is_so_for_a_run_that_is_in_memory(database: Path, flow: 
     async with opened(database, beside) as app:
         run = await app.start(beside)
         await gate.reached()
-        await until_open(app, run, 2)
+        await until_open(app, run, "a", "b")
         for topic in ("b", "a"):
             await run.send(topic, topic)
         gate.open()
@@ -441,11 +371,9 @@ async def test_what_was_given_back_stays_so_over_a_restart_and_is_received_once(
         handle = await client.get(run.id)
         for topic, body in (("a", "a"), ("b", "b1"), ("b", "b2")):
             await handle.send(topic, body)
-    for _ in range(3):
+    for times in (2, 3):
         async with opened(database, flow, clock=clock) as app:
-            run = await app.get(run.id)
-            if await run.status() is Status.PENDING:
-                await reaches(run, "waiting")
+            await until_event(await app.get(run.id), "waiting", times)
         clock.advance(MINUTE)
     async with opened(database, flow, clock=clock) as app:
         run = await app.get(run.id)
@@ -474,7 +402,7 @@ async def test_a_branch_that_has_used_its_message_keeps_it_though_it_loses(datab
         await run.send("note", "a")
         await gate.reached()
         clock.advance(MINUTE)
-        await until_open(app, run, 1)
+        await until_open(app, run, "note")
         await run.send("note", "b")
         gate.open()
         assert await finished(run) == "b"
@@ -504,7 +432,7 @@ async def test_a_branch_that_is_unwound_after_the_code_has_gone_on_gives_its_mes
         run = await app.start(flow)
         await run.send("note", "a")
         await clings.reached()
-        await until_open(app, run, 1)
+        await until_open(app, run, "note")
         clings.open()
         assert await finished(run) == "a"
         await audit(app, run)
@@ -575,22 +503,6 @@ def strip_closings(faulty: faults.FaultyStore) -> None:
 
 
 # ---------------------------------------------------------------- the wake counter
-class Between:
-    """Does something just before, or just after, the store carries out the effects that a test picks."""
-
-    def __init__(self, faulty: faults.FaultyStore, picks: Callable[[Any], bool], act: Callable[[], Any]) -> None:
-        self.faulty, self.picks, self.act, self.done = faulty, picks, act, 0
-        self._record = faulty.record
-        faulty.record = self.record  # type: ignore[method-assign]
-
-    async def record(self, worker_id: str, effects: Any) -> Any:
-        picked = any(self.picks(effect) for effect in effects)
-        if picked and not self.done:
-            self.done += 1
-            await self.act()
-        return await self._record(worker_id, effects)
-
-
 @pytest.mark.parametrize("notified", [True, False], ids=["and is notified", "and the notification is lost"])
 async def test_a_message_between_the_reply_to_the_wait_and_the_park_is_not_slept_through(
     database: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, notified: bool
@@ -609,12 +521,13 @@ async def test_a_message_between_the_reply_to_the_wait_and_the_park_is_not_slept
         async def send() -> None:
             await client.handle(run_id).send("note", "a")
 
-        between = Between(faulty, lambda effect: effect.end is not None, send)
+        before = Before(faulty, lambda effect: effect.end is not None, send)
         run = await app.start(flow.options(id=run_id))
         if not notified:
             clock.advance(2)
-        assert await until_result(run, clock) == "a"
-        assert between.done == 1
+        await passing(clock, run)
+        assert await finished(run) == "a"
+        assert before.done == 1
         assert "waiting" not in await event_types(run), "the park was refused, and the run goes on in memory"
 
 
@@ -626,10 +539,11 @@ async def test_a_parked_run_whose_notification_was_lost_is_found_by_the_next_pol
 
     async with opened(database, takes_three, clock=clock) as app:
         run = await app.start(takes_three)
-        await until_status(run, clock, Status.WAITING)
+        await passing(clock, run, Status.WAITING)
         for text in ("a", "b", "c"):
             await run.send("note", text)
-        assert await until_result(run, clock) == ["a", "b", "c"]
+        await passing(clock, run)
+        assert await finished(run) == ["a", "b", "c"]
 
 
 async def test_a_run_with_a_branch_in_a_long_step_hears_of_a_message_by_the_renewal(database: Path):
@@ -654,7 +568,7 @@ async def test_a_run_with_a_branch_in_a_long_step_hears_of_a_message_by_the_rene
     async with opened(database, flow) as app:
         run = await app.start(flow)
         await gate.reached()
-        await until_open(app, run, 1)
+        await until_open(app, run, "note")
         await run.send("note", "a")
         assert await finished(run) == (None, "a")
 
