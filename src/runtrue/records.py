@@ -74,7 +74,8 @@ class StepRecord:
     `branch` and `ordinal` are the call's place. Exactly one of `output` and `error` is set, or neither (a sleep).
     `kind` is `step`, `sleep`, `receive`, `child`, `start_child`, `send`, `now`, `uuid4`, `random`, `patched`, or that
     of a group: `gather`, `map`, `first`. `wake_at` is a sleep's end. `digest` is eight bytes over place and result,
-    signed. `seq` is given by the store: the order of commits within the run.
+    signed. `seq` is given by the store: the order of commits within the run. `attempt` is 0 for a child that was
+    not started, or is not there: `error` is then no error of a run.
     """
 
     branch: str

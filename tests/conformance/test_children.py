@@ -96,6 +96,7 @@ async def test_an_id_or_key_that_is_taken_by_another_start_is_a_recorded_conflic
     assert recorded.error is not None
     info = codec.decode_error(recorded.error)
     assert info.type == "runtrue.errors.Conflict"
+    assert not (waits and recorded.attempt), "it is no error of the child's own"
     assert why in info.message
     assert recorded.digest == codec.place_digest("", 2, None, recorded.error)
     assert (await stage.run()).children_left == 0
@@ -196,7 +197,7 @@ async def test_a_wait_for_a_run_that_does_not_exist_is_not_found(stage: Stage):
     (recorded,) = (await stage.record(claimed, waits=[child_wait("nobody")])).existing
     assert recorded.error is not None
     info = codec.decode_error(recorded.error)
-    assert (info.type, "nobody" in info.message) == ("runtrue.errors.NotFound", True)
+    assert (info.type, "nobody" in info.message, recorded.attempt) == ("runtrue.errors.NotFound", True, 0)
     assert (await stage.run()).children_left == 0
 
 

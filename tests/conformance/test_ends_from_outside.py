@@ -116,7 +116,8 @@ async def test_a_child_goes_when_nobody_waits_for_it_any_more(stage: Stage, how:
     assert (await stage.store.sweep()).runs_cancelled == len(expected)
     cancelled = [run.id for run in await stage.store.children("r") if run.status is Status.CANCELLED]
     assert cancelled == expected
-    assert (await stage.last_event("child")).data["reason"] == "its parent r waits for it no longer"
+    why = "has failed" if "failed" in how else "waits for it no longer"
+    assert (await stage.last_event("child")).data["reason"] == f"its parent r {why}"
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
@@ -128,6 +129,13 @@ async def test_a_child_that_does_not_go_with_its_parent_goes_on(stage: Stage, ho
         await stage.verb(Command.TERMINATE)
     assert (await stage.store.sweep()).runs_cancelled == 0
     assert (await stage.run("child")).status is Status.PENDING
+
+
+async def test_a_child_that_nobody_waits_for_goes_with_a_parent_that_fails(stage: Stage):
+    claimed = await family(stage, waits=False)
+    await stage.end(claimed, Finish(Status.FAILED, RESULT))
+    assert (await stage.store.sweep()).runs_cancelled == 1
+    assert (await stage.run("child")).status is Status.CANCELLED
 
 
 async def test_a_child_that_nobody_waits_for_outlives_a_parent_that_completes(stage: Stage):

@@ -148,7 +148,7 @@ class Group:
         await execution.record_for(self._strand, effects, f"the outcome of rt.{self._kind}")
 
     def _take_unused(self) -> list[tuple[str, int]]:
-        """The waits of the items that were of no use; what the others were given goes on to whoever awaits the group."""
+        """The waits of the items that were of no use; what others were given goes on to whoever awaits the group."""
         if self._deciding is None:
             return []
         used = {self._deciding: self._undelivered.pop(self._deciding, [])}

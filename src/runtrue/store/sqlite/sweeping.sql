@@ -17,7 +17,7 @@ SELECT id FROM runtrue_runs INDEXED BY runtrue_runs_deadline
 WHERE deadline_at IS NOT NULL AND finished_at IS NULL AND deadline_at <= :now AND status <> 'cancelling'
 ORDER BY deadline_at LIMIT :limit
 
--- Children that go with their parent: it was cancelled, or it has closed the wait at the place that started them. First
+-- Children that go with their parent: it was cancelled or has failed, or it has closed the wait at the place that started them. First
 -- the parents that have such children at all, one look into the index for each; then only what may be theirs.
 -- name: forsaken
 WITH RECURSIVE parents (id) AS (
@@ -27,13 +27,13 @@ WITH RECURSIVE parents (id) AS (
             WHERE parent_cancels = 1 AND finished_at IS NULL AND parent_id > parents.id)
     FROM parents WHERE parents.id IS NOT NULL
 )
-SELECT c.id, p.id, 'was cancelled' FROM parents
-CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status = 'cancelled'
+SELECT c.id, p.id, CASE p.status WHEN 'failed' THEN 'has failed' ELSE 'was cancelled' END FROM parents
+CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status IN ('cancelled', 'failed')
 CROSS JOIN runtrue_runs AS c INDEXED BY runtrue_runs_tied
     ON c.parent_id = p.id AND c.parent_cancels = 1 AND c.finished_at IS NULL AND c.status <> 'cancelling'
 UNION ALL
 SELECT c.id, w.run_id, 'waits for it no longer' FROM parents
-CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status <> 'cancelled'
+CROSS JOIN runtrue_runs AS p ON p.id = parents.id AND p.status NOT IN ('cancelled', 'failed')
 CROSS JOIN runtrue_waits AS w INDEXED BY runtrue_waits_moot
     ON w.run_id = p.id AND w.kind = 'child' AND w.outcome = 'moot'
 CROSS JOIN runtrue_runs AS c ON c.id = w.subject AND c.parent_id = w.run_id AND c.parent_branch = w.branch

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -118,13 +119,14 @@ class _Book:
         why = started.conflict
         if started.run_id == self.run_id:
             why = f"run {self.run_id} cannot be its own child; choose another id"
-        conflict = codec.encode_error(Conflict(why)) if why else None
         if wait is not None:
             wait.subject = started.run_id
-            outcome = (None, conflict) if conflict else None if started.created else self._outcome(wait)
+            outcome = _not_a_run(Conflict(why)) if why else None if started.created else self._outcome(wait)
             self._register(wait, outcome, "met")
         elif record is not None:
-            record.output, record.error = (None, conflict) if conflict else (_encode(started.run_id), None)
+            record.output, record.error = (
+                (None, _not_a_run(Conflict(why)).error) if why else (_encode(started.run_id), None)
+            )
             record.digest = codec.place_digest(record.branch, record.ordinal, record.output, record.error)
             self.steps.append(record)
 
@@ -140,12 +142,12 @@ class _Book:
         outcome = self._outcome(wait)
         how = "met"
         if outcome is None and opening.gives_up is not None:
-            outcome, how = (None, opening.gives_up), "expired"
+            outcome, how = _Outcome(None, opening.gives_up), "expired"
         if not registered:
             self._register(wait, outcome, how)
         elif outcome is not None:
             self.close(wait.branch, wait.ordinal, how)
-            self._record(wait, *outcome)
+            self._record(wait, outcome)
 
     def look(self) -> list[Wait]:
         """Meet all open waits that can be met. Returns the others."""
@@ -208,10 +210,10 @@ class _Book:
         if outcome is None:
             return False
         self.close(wait.branch, wait.ordinal, "met")
-        self._record(wait, *outcome)
+        self._record(wait, outcome)
         return True
 
-    def _register(self, wait: Wait, outcome: tuple[bytes | None, bytes | None] | None, how: str) -> None:
+    def _register(self, wait: Wait, outcome: "_Outcome | None", how: str) -> None:
         """A wait of which nothing is known yet: open, or closed at once with its outcome."""
         given = {
             "run_id": self.run_id,
@@ -227,42 +229,55 @@ class _Book:
         }
         self.connection.execute(SQL["add_wait"], given)
         if outcome is not None:
-            self._record(wait, *outcome)
+            self._record(wait, outcome)
         elif wait.kind == "child":
             self.children += 1
 
-    def _record(self, wait: Wait, output: bytes | None, error: bytes | None) -> None:
+    def _record(self, wait: Wait, outcome: "_Outcome") -> None:
         self.steps.append(
             StepRecord(
                 branch=wait.branch,
                 ordinal=wait.ordinal,
                 name=wait.name,
                 kind=wait.kind,
-                attempt=1,
-                output=output,
-                error=error,
+                attempt=outcome.attempt,
+                output=outcome.output,
+                error=outcome.error,
                 started_at=wait.opened_at,
                 finished_at=self.now,
-                digest=codec.place_digest(wait.branch, wait.ordinal, output, error),
+                digest=codec.place_digest(wait.branch, wait.ordinal, outcome.output, outcome.error),
             )
         )
 
-    def _outcome(self, wait: Wait) -> tuple[bytes | None, bytes | None] | None:
-        """Result and error that a wait is met with; None if it is not met. Takes the message that meets it."""
+    def _outcome(self, wait: Wait) -> "_Outcome | None":
+        """What a wait is met with; None if it is not met. Takes the message that meets it."""
         if wait.kind == "child":
             return _end_of(self.connection, wait.subject)
         place = {"run_id": self.run_id, "branch": wait.branch, "ordinal": wait.ordinal}
         given = {**place, "topic": wait.subject, "now": self.now}
         row = self.connection.execute(SQL["take_message"], given).fetchone()
-        return None if row is None else (row[0], None)
+        return None if row is None else _Outcome(row[0], None)
 
 
-def _end_of(connection: Connection, run_id: str) -> tuple[bytes | None, bytes | None] | None:
-    """Result and error of a run that has ended, as its parent meets them; None while it has not."""
+class _Outcome(NamedTuple):
+    """What is recorded at the place of a wait."""
+
+    output: bytes | None
+    error: bytes | None
+    attempt: int = 1
+
+
+def _not_a_run(error: Exception) -> _Outcome:
+    """A child that was not started, or is not there: its parent gets the error itself, not that of a run."""
+    return _Outcome(None, codec.encode_error(error), attempt=0)
+
+
+def _end_of(connection: Connection, run_id: str) -> _Outcome | None:
+    """The end of a run, as its parent meets it; None while it has not ended."""
     row = connection.execute(SQL["child"], {"run_id": run_id}).fetchone()
     if row is None:
-        return None, codec.encode_error(NotFound(f"no run {run_id}; it was never started, or deleted since"))
+        return _not_a_run(NotFound(f"no run {run_id}; it was never started, or deleted since"))
     status, reason, output, error = Status(row[0]), *row[1:]
     if status not in TERMINAL:
         return None
-    return (None, codec.encode_cancelled(reason)) if status is Status.CANCELLED else (output, error)
+    return _Outcome(None, codec.encode_cancelled(reason)) if status is Status.CANCELLED else _Outcome(output, error)
