@@ -5,6 +5,7 @@ The names are those of `runtrue`; what is awaited there blocks here.
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
@@ -82,7 +83,7 @@ from runtrue.authoring import (
     run_id_of,
     seconds_of,
 )
-from runtrue.authoring._context import current_runtime
+from runtrue.authoring._context import current_runtime, inherit
 
 __all__ = [
     "App",
@@ -354,6 +355,7 @@ def map(  # noqa: A001  the word that users know
         raise ConfigurationError(f"rt.map: its first argument must be a step or a function, not {type(fn).__name__}")
     call = cast("Callable[[Any], Any]", getattr(fn, "sync", fn))
     listed, keys = checked_items(items, limit, key)
+    context = copy_context()
 
     def carry_out(runtime: Runtime) -> Any:
         def make(item: Any) -> Any:
@@ -362,7 +364,7 @@ def map(  # noqa: A001  the word that users know
                 return current_runtime("rt.map").call_step(cast("Step[..., Any]", fn), (item,), {})
             if isinstance(fn, Workflow):
                 return current_runtime("rt.map").call_child(cast("Workflow[..., Any]", fn), (item,), {})
-            return Threaded(partial(_result_of, "rt.map", partial(call, item)))
+            return Threaded(partial(_result_of, "rt.map", partial(call, item), context))
 
         return runtime.map(make, listed, limit, keys, return_exceptions)
 
@@ -378,10 +380,13 @@ def _threaded(word: str, calls: Sequence[object]) -> list[Threaded]:
                 f"{word}: item {number} is of type {type(call).__name__}, no function; "
                 f"write {word}(lambda: a(1), lambda: b(2)): each is called in its own branch"
             )
-    return [Threaded(partial(_result_of, word, call)) for call in cast("Sequence[Callable[[], Any]]", calls)]
+    context = copy_context()
+    return [Threaded(partial(_result_of, word, call, context)) for call in cast("Sequence[Callable[[], Any]]", calls)]
 
 
-def _result_of(word: str, call: Callable[[], Any]) -> Any:
+def _result_of(word: str, call: Callable[[], Any], context: Context) -> Any:
+    """Call it on the thread of its branch; it sees what the workflow has set in its context."""
+    inherit(context)
     result = call()
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):

@@ -138,6 +138,13 @@ def in_def_workflow(**answers: Any) -> Iterator[FakeRuntime]:
 
 
 @contextmanager
+def in_branch_of(runtime: FakeRuntime) -> Iterator[None]:
+    """As the engine sees it when it makes the item of a group."""
+    with _set(runtime_variable, runtime):
+        yield
+
+
+@contextmanager
 def in_step(state_of: Callable[[type[Any]], Any] | None = None) -> Iterator[StepInfo]:
     """As the function of a step sees it while a run executes it."""
     info = StepInfo(INFO, "work", 1, "run-1/0", lambda: False, lambda *_: None, state_of)

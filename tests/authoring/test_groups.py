@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.authoring.fake_engine import FakeRuntime, in_async_workflow, in_def_workflow, in_step
+from tests.authoring.fake_engine import FakeRuntime, in_async_workflow, in_branch_of, in_def_workflow, in_step
 
 import runtrue as rt
 import runtrue.sync
@@ -224,7 +224,8 @@ def test_a_blocking_map_of_a_step_or_workflow_needs_no_threads():
             assert runtrue.sync.map(fn, [5], limit=3, key=str) == [7]
             make, items, limit, keys, return_exceptions = mapped(runtime)
             assert (items, limit, keys, return_exceptions) == ([5], 3, ["5"], False)
-            make(5).close()
+            with in_branch_of(runtime):
+                make(5).close()
         assert runtime.made[-1] == (word, fn, (5,), {})
 
 

@@ -108,6 +108,11 @@ async def opened(count: int) -> AsyncIterator[StepThreads]:
         pool.close()
 
 
+async def call_direct(thread: WorkflowThread, function: Callable[[], Any]) -> Any:
+    """Call the function on the thread of the workflow that asks for it."""
+    return (await thread.start(function).end()).take()
+
+
 async def call_on(pool: StepThreads, function: Callable[[], Any]) -> Any:
     """Queue for a thread and call the function there."""
     there = asyncio.Event()
@@ -115,7 +120,7 @@ async def call_on(pool: StepThreads, function: Callable[[], Any]) -> Any:
     try:
         if not turn.has_come:
             await there.wait()
-        return await turn.start(function).end()
+        return (await turn.start(function).end()).take()
     finally:
         turn.give_up()
 
@@ -274,7 +279,7 @@ async def test_a_direct_step_runs_on_the_workflows_own_thread_in_the_step_of_its
 
     async def carry_out(runtime: Runtime) -> object:
         step_variable.set(a_step("charge"))
-        return await thread.call_on_thread(step)
+        return await call_direct(thread, step)
 
     def function() -> object:
         own.session = "session"
@@ -296,7 +301,7 @@ async def test_whatever_a_direct_step_raises_reaches_the_task_that_called_it(
 
     async def carry_out(runtime: Runtime) -> str:
         with pytest.raises(kind):
-            await thread.call_on_thread(step)
+            await call_direct(thread, step)
         return "failed"
 
     assert await thread.run(lambda: thread.block(carry_out)) == "failed"
@@ -323,8 +328,8 @@ async def test_a_direct_step_whose_waiting_is_given_up_goes_on_and_its_end_can_b
         assert isinstance(await settled(waiter), asyncio.CancelledError)
         assert not call.has_ended
         gate.open()
-        order.append(f"end of {await call.end()}")
-        return await thread.call_on_thread(lambda: step("second"))
+        order.append(f"end of {(await call.end()).take()}")
+        return await call_direct(thread, lambda: step("second"))
 
     assert await thread.run(lambda: thread.block(carry_out)) == "second"
     assert order == ["first", "end of first", "second"]
@@ -365,7 +370,7 @@ async def test_a_durable_call_inside_a_direct_step_is_refused_and_does_not_lock_
             kept.run(ask, thread, "value", 1)
 
         with pytest.raises(WrongPlace, match="inside a step"):
-            thread.block(lambda runtime: thread.call_on_thread(step))
+            thread.block(lambda runtime: call_direct(thread, step))
         assert ask(thread, "value", 2) == 2
 
     await thread.run(function)
@@ -736,7 +741,7 @@ async def test_a_turn_that_is_not_taken_is_given_back_and_one_that_is_serves_one
         call = turn.start(lambda: 1)
         with pytest.raises(AssertionError, match="one function"):
             turn.start(lambda: 2)
-        assert await call.end() == 1
+        assert (await call.end()).take() == 1
         assert call.has_ended
         turn.give_up()
         turn.give_up()
@@ -772,7 +777,7 @@ async def test_the_end_of_a_function_can_be_waited_for_after_its_turn_was_given_
         assert not pool.queue_up(lambda: None).has_come, "the function keeps its turn until its end"
         gate.open()
         await call.ended()
-        assert await call.end() == "back"
+        assert (await call.end()).take() == "back"
         with pytest.raises(AssertionError, match="taken before"):
             await call.end()
 

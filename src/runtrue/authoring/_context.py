@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -218,6 +218,14 @@ runtime_variable: ContextVar[Runtime | None] = ContextVar("runtrue_runtime", def
 blocking_variable: ContextVar[BlockingRuntime | None] = ContextVar("runtrue_blocking", default=None)
 """The engine behind the calling `def` workflow; None outside of one and inside a step."""
 step_variable: ContextVar[StepInfo | None] = ContextVar("runtrue_step", default=None)
+_ENGINES = frozenset[ContextVar[Any]]({runtime_variable, blocking_variable, step_variable})
+
+
+def inherit(context: Context) -> None:
+    """Set the author's own variables in the current context as they are in this one."""
+    for variable, value in context.items():
+        if variable not in _ENGINES:
+            variable.set(value)
 
 
 def current_runtime(call: str) -> Runtime:

@@ -4,10 +4,10 @@ import asyncio
 import inspect
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtrue import codec
 from runtrue.authoring import Step, StepInfo, runtime_variable, step_variable
@@ -16,7 +16,7 @@ from runtrue.clock import MICROSECOND
 from runtrue.engine import waits
 from runtrue.engine.signals import Unwound
 from runtrue.engine.strands import Rest, Strand
-from runtrue.engine.threads import NoThreadError, ThreadCall, Turn, WorkflowThread
+from runtrue.engine.threads import NoThreadError, Outcome, ThreadCall, Turn, WorkflowThread
 from runtrue.errors import CancelRun, CodecError, RuntrueError
 from runtrue.lifecycle import Status
 from runtrue.records import AttemptRecord, StepRecord
@@ -24,6 +24,8 @@ from runtrue.store.protocol import Finish
 
 if TYPE_CHECKING:
     from runtrue.engine.calls import Calls
+
+T = TypeVar("T")
 
 logger = logging.getLogger("runtrue.engine")
 
@@ -204,7 +206,7 @@ class StepCall:
             around = nullcontext() if execution.host.around_step is None else execution.host.around_step(info)
             if thread is not None:
                 call = thread.start(self._blocking(around, function, info))
-                result = await self._end_of(attempt, call, seconds, isinstance(thread, Turn))
+                result = (await self._end_of(attempt, call, seconds, isinstance(thread, Turn))).take()
             else:
                 result = await self._awaited(around, function, seconds)
         except (KeyboardInterrupt, Unwound):
@@ -275,7 +277,7 @@ class StepCall:
         with around:
             return await function(*self._args, **self._kwargs)
 
-    async def _timed(self, work: Any, seconds: float) -> object:
+    async def _timed(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         timeout: asyncio.Timeout | None = None
         try:
             async with self._execution.clock.timeout(seconds) as timeout:
@@ -308,7 +310,9 @@ class StepCall:
 
         return call
 
-    async def _end_of(self, attempt: Attempt, call: ThreadCall[object], seconds: float | None, on_pool: bool) -> object:
+    async def _end_of(
+        self, attempt: Attempt, call: ThreadCall[object], seconds: float | None, on_pool: bool
+    ) -> Outcome[object]:
         """The outcome of a call on a thread, which cannot be ended: after its timeout, or when somebody has cancelled
         this, it is waited for all the same, so that nothing of the run goes on beside it.
         """
@@ -318,8 +322,6 @@ class StepCall:
             await self._come_back(call, cancelled)
             raise
         except TimeoutError:
-            if call.has_ended:
-                raise
             attempt.is_late = True
             # The workflow's own thread has the workflow to go on with, so there it is waited for in any case.
             if not (on_pool and self._step.settings.timeout_abandons):

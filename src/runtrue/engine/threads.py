@@ -75,15 +75,16 @@ class ThreadCall(Generic[R]):
         """Wait until the thread has come back from the function."""
         await self._ended.wait()
 
-    async def end(self) -> R:
-        """Wait for the end of the function; return or raise what it does, once.
+    async def end(self) -> Outcome[R]:
+        """Wait for the end of the function: what it has returned or raised. Once.
 
-        A timeout or a cancellation ends this waiting and nothing else: the end can be waited for again then.
+        A timeout or a cancellation ends this waiting and nothing else: the end can be waited for again then. The
+        outcome is not raised here, for StopIteration could not leave a coroutine.
         """
         await self._ended.wait()
         outcome, self._outcome = self._outcome, None
         assert outcome is not None, "the outcome was taken before"
-        return outcome.take()
+        return outcome
 
     def carry_out(self) -> None:
         """Call the function, on the thread that it was handed to."""
@@ -185,10 +186,6 @@ class WorkflowThread:
         call = ThreadCall(as_step)
         self._for_thread.put(call)
         return call
-
-    async def call_on_thread(self, function: Callable[[], R]) -> R:
-        """`start`, and wait for the end. If the waiting is cancelled, the function goes on all the same."""
-        return await self.start(function).end()
 
     def _leave(self) -> None:
         self.left.set()
