@@ -1,5 +1,6 @@
 """The only home of randomness, and the rules for ids."""
 
+import hashlib
 import os
 import random
 import uuid
@@ -37,6 +38,13 @@ def new_hold_id() -> str:
 def new_pause_id() -> str:
     """The identity of a pause."""
     return f"p-{os.urandom(6).hex()}"
+
+
+def fit_id(text: str) -> str:
+    """`text` as an id that is always the same: whole, or if it is too long its beginning and a digest of all of it."""
+    if len(text) <= ID_LENGTH_MAX:
+        return text
+    return f"{text[:120]}~{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def random_uuid() -> uuid.UUID:

@@ -79,7 +79,7 @@ async def test_a_child_that_is_called_gives_its_result_whatever_its_colour_and_i
         runs = [await app.start(parent), await app.start(blocking_parent)]
         for run in runs:
             assert await finished(run) == [2, 4, 6, 8]
-            assert await of(run, app) == [f"{run.id}.{place}" for place in (0, 1, 2, 3)]
+            assert await of(run, app) == [f"{run.id}~{place}" for place in (0, 1, 2, 3)]
         await audit(app, runs[0])
 
 
@@ -158,7 +158,7 @@ async def test_a_wait_for_a_run_that_is_not_there_says_so_live_and_on_replay(dat
     async with opened(database, parent, double, clock=clock) as app:
         run = await app.start(parent.options(id="p"))
         await passing(clock, run)
-        assert await finished(run) == ["no run p.0"] * 2
+        assert await finished(run) == ["no run p~0"] * 2
 
 
 # ---------------------------------------------------------------- ids
@@ -183,7 +183,7 @@ async def test_a_given_id_is_the_childs_and_the_same_start_finds_the_same_child(
         assert told[:4] == [8, 8, True, 10]
         assert told[4:] == [
             "run twice-four was started before under this id with another input",
-            f"run {run.id}.3 was started before under key k with another input",
+            f"run {run.id}~3 was started before under key k with another input",
             "run twice-four is of another workflow than breaks",
         ]
 
@@ -197,7 +197,7 @@ async def test_the_ids_of_grandchildren_tell_where_they_came_from_and_stay_short
 
     async with opened(database, down) as app:
         short = await finished(await app.start(down.options(id="top"), 3))
-        assert short == ["top", "top.0", "top.0.0", "top.0.0.0", "top.0.0"]
+        assert short == ["top", "top~0", "top~0~0", "top~0~0~0", "top~0~0"]
         *ids, parent = await finished(await app.start(down.options(id="t" * 195), 5))
         assert len(set(ids)) == 6
         assert parent == ids[-2]
@@ -217,7 +217,7 @@ async def test_children_of_branches_have_ids_of_their_own_that_name_their_place(
         assert await finished(run) == [2, 4, 6, 8]
         ids = await of(run, app)
         assert len(ids) == 4
-        assert all(run_id.startswith("p.") for run_id in ids), ids
+        assert all(run_id.startswith("p~") for run_id in ids), ids
 
 
 # ---------------------------------------------------------------- who ends with whom
@@ -518,7 +518,7 @@ async def test_a_child_is_started_once_over_the_death_of_its_parents_worker(
         await app.store.sweep()
         run = await app.get(run.id, parent)
         assert await finished(run) == [2, 4]
-        assert await of(run, app) == [f"{run.id}.0", f"{run.id}.1"]
+        assert await of(run, app) == [f"{run.id}~0", f"{run.id}~1"]
         assert [name for name, _ in await recorded(app, run)] == ["double", "double", "double"]
         await audit(app, run)
 

@@ -612,7 +612,7 @@ async def test_a_workflow_sends_each_message_once_by_handle_or_id_however_often_
         clock.advance(MINUTE)
         run = await app.get(run.id)
         assert await finished(run) == [Order(1), Order(2), Order(3)]
-        assert len(await app.service.messages(f"{run.id}.0")) == 3
+        assert len(await app.service.messages(f"{run.id}~0")) == 3
 
 
 async def test_a_message_is_sent_once_over_a_crash_between_the_send_and_its_record(

@@ -302,6 +302,9 @@ class Calls:
                 own.undelivered += strand.undelivered
             strands.take_back(own)
         strands.remove(strand)
+        if self.execution.unwinding or branch.closed:
+            # In place of the signal: asyncio complains of a task that ends with an error which nobody looks at.
+            raise asyncio.CancelledError
 
     @property
     def _clings(self) -> bool:

@@ -1,6 +1,5 @@
 """Child runs: started by a branch, and waited for by it or not."""
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runtrue import codec
@@ -9,7 +8,7 @@ from runtrue.engine.strands import Strand
 from runtrue.engine.values import outcome_record
 from runtrue.engine.waits import fact
 from runtrue.errors import CodecError, Conflict, NotFound, RunCancelled, RunFailed
-from runtrue.ids import ID_LENGTH_MAX, check_id
+from runtrue.ids import check_id, fit_id
 from runtrue.records import StepRecord, Wait
 from runtrue.store.protocol import ChildStart, NewRun, ParentLink, RunEffects
 
@@ -91,12 +90,12 @@ async def wait_for(
 
 
 def id_of(run_id: str, path: str, ordinal: int) -> str:
-    """The id of a child that was given none: its parent's, and the place of the call."""
+    """The id of a child that was given none: its parent's, and the place of the call.
+
+    The two signs tell generations from branches: no two places of a whole family have the same id.
+    """
     place = ".".join((*path.split("/"), str(ordinal))) if path else str(ordinal)
-    child_id = f"{run_id}.{place}"
-    if len(child_id) > ID_LENGTH_MAX:
-        child_id = f"{run_id[:120]}.{sha256(child_id.encode()).hexdigest()[:40]}"
-    return child_id
+    return fit_id(f"{run_id}~{place}")
 
 
 async def _new_run(

@@ -92,15 +92,10 @@ class Decisions:
         return ParkHeld(HoldKind.CODE_MISMATCH, reason, execution.workflow.code_digest)
 
     def _end_replay(self) -> bool:
-        """True if something was roused: every strand has used up its records, or a sleep is proved to be over."""
+        """True if something was roused: every strand has used up its records."""
         execution = self._execution
         if not execution.replaying:
             return False
-        asleep = [strand for strand in execution.strands.resting(Rest.ASLEEP) if strand.due_at is not None]
-        if execution.history.unvisited and asleep:
-            # Records that nobody has reached were made after a sleep, whatever the clock says now.
-            execution.strands.rouse(min(asleep, key=lambda strand: strand.due_at or 0), True)
-            return True
         # Groups whose outcome is recorded, or decided by what is recorded, come to it before anybody goes live.
         closed = [strand for strand in execution.strands.resting(*Rest) if strand.branch.settled is Settled.CLOSED]
         closed = [strand for strand in closed if strand.rest is not Rest.JOINING]

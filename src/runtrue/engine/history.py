@@ -179,7 +179,9 @@ def item_path(path: str, ordinal: int, item: str) -> str:
 
 def key_text(key: str) -> str:
     """A key of `map` as a part of a path, where it can be taken for nothing else."""
-    return ":" + key.replace("%", "%25").replace("/", "%2F").replace(PATCHED, "%23")
+    for sign in f"%/.~{PATCHED}":
+        key = key.replace(sign, f"%{ord(sign):02X}")
+    return f":{key}"
 
 
 def ordinal_of(item: str) -> int:

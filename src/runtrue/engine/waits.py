@@ -11,6 +11,7 @@ from runtrue.engine.signals import Unwound
 from runtrue.engine.strands import Rest, Strand
 from runtrue.engine.values import sleep_record
 from runtrue.errors import CodecError, Conflict, NotFound, Refused, RuntrueError, StepFailed, StoreError, WaitTimeout
+from runtrue.ids import fit_id
 from runtrue.records import StepRecord, Wait
 from runtrue.store.protocol import OpenWait, RunEffects
 
@@ -32,8 +33,11 @@ async def sleep(
         now = calls.time()
         record = sleep_record(calls.branch.path, ordinal, now, wake_at(now))
         recorded = await execution.record_step(strand, record)
-    # What the recorded outcome of a group counts on was over, whatever the clock says now.
-    if recorded.wake_at is not None and strand.branch.settled is not Settled.COUNTS:
+    # It is over, whatever the clock says now, if the branch has records that it can only have made after it, or if the
+    # recorded outcome of a group counts on it.
+    own = strand.branch is calls.branch
+    is_over = strand.branch.settled is Settled.COUNTS or (own and calls.branch.places.is_replaying)
+    if recorded.wake_at is not None and not is_over:
         await wait_until(calls, strand, recorded.wake_at, SLEEP_IN_MEMORY_SECONDS)
 
 
@@ -45,12 +49,10 @@ async def wait_until(calls: "Calls", strand: Strand, at: int, patience_seconds: 
             await execution.boundary(strand)
             continue
         try:
-            proved = await execution.strands.rest(strand, Rest.ASLEEP, at, patience_seconds)
+            await execution.strands.rest(strand, Rest.ASLEEP, at, patience_seconds)
         except BaseException as cut:
             await execution.hear_rest_cut(strand, cut)
             raise
-        if proved:
-            return
     if strand.branch.closed or (execution.is_asked and not execution.replaying):
         await execution.boundary(strand)
 
@@ -154,7 +156,7 @@ async def send(
     if recorded is None:
         execution = calls.execution
         await execution.go_live(strand)
-        started_at, request_id = calls.time(), f"{execution.run_id}/{calls.branch.path}/{ordinal}"
+        started_at, request_id = calls.time(), fit_id(f"{execution.run_id}/{calls.branch.path}/{ordinal}")
         error: bytes | None = None
         while True:
             try:
