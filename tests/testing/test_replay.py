@@ -186,3 +186,21 @@ async def test_an_unknown_run_and_one_that_nobody_serves_are_refused():
             rt.ConfigurationError, match=r"one of elsewhere@1, which this TestApp does not serve: flow@1"
         ):
             await app.replay(run.id)
+
+
+async def test_a_message_that_a_loser_of_first_had_taken_and_gave_back_is_no_difference():
+    topic = rt.Topic("notes", int)
+
+    async def quick() -> int:
+        return 1
+
+    @rt.workflow
+    async def race() -> list[int]:
+        winner, _ = await rt.first(rt.receive(topic), quick())
+        return [winner, await rt.receive(topic)]
+
+    async with TestApp(workflows=[race]) as app:
+        run = await app.start(race.options(delay=5))
+        await run.send(topic, 7)
+        assert (await run.result())[1] == 7
+        await app.replay(run.id)
