@@ -274,7 +274,7 @@ async def test_children_of_a_parent_that_failed_are_cancelled_too(database: Path
 
     async def fails_when_told() -> None:
         await rt.receive("fail", str)
-        await fails.options(retry=0)()
+        await fails()
 
     @rt.workflow
     async def parent() -> None:
@@ -394,6 +394,26 @@ async def test_a_parent_parks_and_leaves_its_slot_to_its_child(database: Path):
         assert await finished(run) == 5
 
 
+async def test_of_children_that_end_one_after_the_other_only_the_last_wakes_the_parent_of_their_gather(
+    database: Path, clock: ManualClock
+):
+    @rt.workflow
+    async def parent() -> list[str]:
+        return list(await rt.gather(*(listens.options(id=f"child-{number}")() for number in range(5))))
+
+    async with opened(database, parent, listens, clock=clock) as app:
+        run, children = await app.start(parent), [app.handle(f"child-{number}") for number in range(5)]
+        await until_parked_for(app, run, *(child.id for child in children))
+        for child in children:
+            await reaches(child, "waiting")
+        for child in children:
+            await child.send("note", child.id)
+            await reaches(child, "completed")
+        assert await finished(run) == [child.id for child in children]
+        types = Counter(await event_types(run))
+        assert (types["claimed"], types["woken"], types["waiting"]) == (2, 1, 1)
+
+
 async def _gathers(database: Path, count: int) -> Counter[str]:
     @rt.workflow
     async def parent(count: int) -> int:
@@ -418,24 +438,29 @@ async def test_ten_thousand_children_of_one_gather_wake_their_parent_once(databa
     assert (types["claimed"], types["woken"], types["waiting"]) == (2, 1, 1)
 
 
-async def test_a_map_with_a_limit_wakes_its_parent_for_each_child_that_lets_another_begin(
+async def test_a_map_with_a_limit_wakes_its_parent_for_a_child_that_lets_another_begin(
     database: Path, clock: ManualClock
 ):
     @rt.workflow
+    async def hears(number: int) -> str:
+        return await rt.receive("note", str)
+
+    @rt.workflow
     async def parent() -> list[str]:
-        async def one(number: int) -> str:
-            return await listens.options(id=f"child-{number}")()
+        return await rt.map(hears, range(3), limit=2)
 
-        return await rt.map(one, range(3), limit=2)
-
-    async with opened(database, parent, listens, clock=clock) as app:
-        run = await app.start(parent)
-        for done, under_way in enumerate([("child-0", "child-1"), ("child-1", "child-2"), ("child-2",)]):
-            await until_parked_for(app, run, *under_way)
-            child = app.handle(f"child-{done}")
+    async with opened(database, parent, hears, clock=clock) as app:
+        run = await app.start(parent.options(id="p"))
+        first, second, third = ids = [f"p.0.{number}.0" for number in range(3)]
+        for done, under_way in zip(ids, [(first, second), (second, third), ()], strict=True):
+            if under_way:
+                await until_parked_for(app, run, *under_way)
+            child = app.handle(done)
             await reaches(child, "waiting")
-            await child.send("note", f"{done}")
-        assert await finished(run) == ["0", "1", "2"]
+            await child.send("note", done)
+            await reaches(child, "completed")
+        assert await finished(run) == ids
+        assert (await event_types(run)).count("woken") == 2, "by the first child, and when all were done"
 
 
 async def test_a_child_that_fails_wakes_the_gather_at_once_and_its_sisters_are_cancelled(
