@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 import runtrue as rt
 import runtrue.sync
+from runtrue.engine.children import id_of
 from runtrue.lifecycle import Status
 
 MINUTE = 60
@@ -451,7 +452,7 @@ async def test_a_map_with_a_limit_wakes_its_parent_for_a_child_that_lets_another
 
     async with opened(database, parent, hears, clock=clock) as app:
         run = await app.start(parent.options(id="p"))
-        first, second, third = ids = [f"p.0.{number}.0" for number in range(3)]
+        first, second, third = ids = [id_of("p", f"0.{number}", 0) for number in range(3)]
         for done, under_way in zip(ids, [(first, second), (second, third), ()], strict=True):
             if under_way:
                 await until_parked_for(app, run, *under_way)
