@@ -301,6 +301,8 @@ class Calls:
             if branch.closed:
                 own.undelivered += strand.undelivered
             strands.take_back(own)
+            if branch.errands:
+                strands.lend_again(own)
         strands.remove(strand)
         if self.execution.unwinding or branch.closed:
             # In place of the signal: asyncio complains of a task that ends with an error which nobody looks at.

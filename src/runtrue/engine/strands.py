@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from runtrue.engine.threads import WorkflowThread
 
 
+LENT_AGAIN_SECONDS = 0.05
+"""How long code may take to make its next call after one that a task of somebody else has carried out."""
+
+
 class Rest(Enum):
     """Why a strand rests."""
 
@@ -112,6 +116,7 @@ class Strands:
         self._due: list[tuple[int, int, Strand, asyncio.Future[Any]]] = []
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = 0
+        self._lending: set[asyncio.Task[None]] = set()
 
     def add(self, branch: "Branch", task: "asyncio.Task[Any] | None") -> Strand:
         """A new strand, busy."""
@@ -206,6 +211,18 @@ class Strands:
             self._busy -= 1
             self.see_whether_quiet()
 
+    def lend_again(self, strand: Strand) -> None:
+        """One of several such calls has ended. If the code makes nothing of that in a moment, it waits for the others."""
+
+        async def wait_and_lend() -> None:
+            await self._clock.sleep(LENT_AGAIN_SECONDS)
+            if strand in self.all and strand.branch.errands:
+                self.lend(strand)
+
+        task = self._loop.create_task(wait_and_lend(), name="runtrue-lend")
+        self._lending.add(task)
+        task.add_done_callback(self._lending.discard)
+
     def take_back(self, strand: Strand) -> None:
         """The strand's code has the floor again, or may have it at any moment."""
         if strand.is_lent:
@@ -235,6 +252,8 @@ class Strands:
         self._alarm = self._loop.create_task(self._ring_at(strand.due_at), name="runtrue-alarm")
 
     def drop_alarm(self) -> None:
+        for task in self._lending:
+            task.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
 
