@@ -286,7 +286,7 @@ async def test_errors_of_steps_and_children_are_raised_where_they_were_called(da
         ):
             try:
                 call()
-            except Exception as error:
+            except Exception as error:  # the test reads what each call was told
                 told.append(f"{type(error).__name__}: {error}")
         rt.sleep(1.1)
         return told
@@ -584,7 +584,7 @@ async def test_a_call_from_a_thread_that_the_workflow_started_is_refused_and_the
     def foreign() -> None:
         try:
             double(1)
-        except BaseException as error:
+        except BaseException as error:  # the test reads what the foreign thread was told
             told.append(f"{type(error).__name__}: {error}")
 
     @rt.workflow
