@@ -17,7 +17,8 @@ SELECT id FROM runtrue_runs INDEXED BY runtrue_runs_deadline
 WHERE deadline_at IS NOT NULL AND finished_at IS NULL AND deadline_at <= :now AND status <> 'cancelling'
 ORDER BY deadline_at LIMIT :limit
 
--- Children that go with their parent: it was cancelled or has failed, or it has closed the wait at the place that started them. First
+-- Children that go with their parent: it was cancelled or has failed, or it has closed the wait at the place that
+-- started them. First
 -- the parents that have such children at all, one look into the index for each; then only what may be theirs.
 -- name: forsaken
 WITH RECURSIVE parents (id) AS (
