@@ -67,11 +67,6 @@ class Branch:
         self.wakes_alone = True
         """The end of a child that this branch waits for lets something go on by itself."""
 
-    @property
-    def is_over(self) -> bool:
-        """Nothing that its code still does has a meaning: it is closed, or was where its records end."""
-        return self.closed or (self.settled is Settled.CLOSED and not self.places.is_replaying)
-
     def close(self) -> None:
         """Close the branch and all within it."""
         self.closed = True

@@ -294,8 +294,6 @@ class Calls:
             strand.in_code = True
             if strand.branch.errands:
                 strands.lend(strand)
-            elif strand.branch.is_over:
-                self._lend_for_good(strand)
             return
         # A call that a task of somebody else has carried out: its branch may go on with the result.
         branch.errands -= 1
@@ -309,12 +307,6 @@ class Calls:
         if self.execution.unwinding or branch.closed:
             # In place of the signal: asyncio complains of a task that ends with an error which nobody looks at.
             raise asyncio.CancelledError
-
-    def _lend_for_good(self, strand: Strand) -> None:
-        """What the code of a branch that is over waits for holds up neither its group nor the run."""
-        self.execution.strands.lend(strand)
-        if strand.branch.group is not None:
-            strand.branch.group.see_whether_over()
 
     @property
     def _clings(self) -> bool:

@@ -363,10 +363,8 @@ class Execution(Recording):
                 continue
             if strand.future is not None:
                 self.strands.unwind(strand)
-            elif strand.interruptible or (strand.in_code and not strand.branch.errands):
+            elif strand.interruptible or (strand.in_code and not strand.is_lent):
                 strand.interrupt()
-                # Code that does not let itself be interrupted holds up nothing.
-                self.strands.lend(strand)
         return waits
 
     def is_current(self, strand: Strand) -> bool:

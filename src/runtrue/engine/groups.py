@@ -102,8 +102,6 @@ class Group:
             self._begin_more()
             while not self._is_over:
                 await self._join()
-            if self._is_recorded:
-                execution.close([branch for branch in self._branches if branch.settled is Settled.CLOSED])
             if not self._is_recorded:
                 await self._record()
             elif self._recorded is not None and self._deciding != self._recorded:
@@ -124,20 +122,11 @@ class Group:
 
     @property
     def _is_over(self) -> bool:
+        if self._is_recorded:
+            return not self._under_way and not self.has_more
         if self._deciding is None:
             return not self._under_way and not self.has_more
-        if self._is_recorded:
-            return not self._awaits_items
-        return self._closed_waits is not None and (self._kind == "first" or not self._awaits_items)
-
-    @property
-    def _awaits_items(self) -> bool:
-        """True while an item is under way, but for those that are over and whose code clings to something."""
-        if not self._under_way:
-            return False
-        strands = self._execution.strands.all
-        begun = [branch for branch in self._branches if branch.strand in strands]
-        return any(not (branch.is_over and branch.strand is not None and branch.strand.is_lent) for branch in begun)
+        return self._closed_waits is not None and (self._kind == "first" or not self._under_way)
 
     async def _join(self) -> None:
         execution = self._execution
@@ -226,20 +215,14 @@ class Group:
             strand.in_code = False
             if not self._is_told:
                 self._undelivered[number] = strand.undelivered
-            # Not quiet in between: the group's own strand may go on with this end.
-            execution.strands.keep_busy()
+            self._end()
             execution.strands.take_back(strand)
             execution.strands.remove(strand)
-            self._end()
-            execution.strands.let_rest()
 
     async def _perform(self, number: int, branch: Branch, calls: "Calls", strand: Strand) -> None:
         execution = self._execution
         try:
             strand.in_code = True
-            if branch.is_over:
-                execution.strands.lend(strand)
-                self.see_whether_over()
             made = self._makes[number]()
             branch.wakes_alone = self._kind == "first" or made not in execution.child_calls
             if isinstance(made, Threaded):
@@ -251,8 +234,6 @@ class Group:
         except (Unwound, KeyboardInterrupt):
             raise
         except CancelRun as wish:
-            if branch.is_over:
-                raise Unwound from None
             strand.in_code = False
             execution.wish(Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason)))
             await execution.stop(strand)
@@ -282,10 +263,9 @@ class Group:
             # While others replay, what they have recorded must be passed first: then they are closed where it ends.
             execution.close_when_replayed(self._close)
         self._begin_more()
-        self.see_whether_over()
+        self._see_whether_over()
 
-    def see_whether_over(self) -> None:
-        """Let the group's own strand go on, if nothing is left to wait for."""
+    def _see_whether_over(self) -> None:
         if self._strand.rest is Rest.JOINING and self._is_over:
             self._execution.strands.rouse(self._strand)
 
@@ -294,7 +274,7 @@ class Group:
         self._closed_waits = []
         if not self._execution.unwinding:
             self._closed_waits = self._execution.close(self._branches)
-        self.see_whether_over()
+        self._see_whether_over()
 
 
 def _take_values(branch: Branch) -> list[StepRecord]:
