@@ -1,6 +1,7 @@
 """What the code of a branch may call: each durable call gets its place when made, and is carried out when awaited."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -86,6 +87,8 @@ class Calls:
     def value(self, kind: str, make: Callable[[], object], /) -> Any:
         """The recorded value of this place, or a new one that is recorded before the next effect starts."""
         recorded, ordinal = self._arrive(f"rt.{kind}", kind, kind)
+        if recorded is None and self.branch.settled is not None:
+            self.execution.refuse_new_call(self.branch)
         if self.execution.history.mismatch:
             # A plain function cannot wait until the hold is written; it is, when this has left the code.
             raise HistoryMismatchError(self.execution.history.mismatch)
@@ -291,7 +294,10 @@ class Calls:
         branch, strands = self.branch, self.execution.strands
         own = strand.branch.strand
         if strand is own:
-            strand.in_code = True
+            if isinstance(sys.exception(), Unwound):
+                strand.in_code = True
+            else:
+                self.execution.give_floor(strand)
             if strand.branch.errands:
                 strands.lend(strand)
             return
