@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.engine.faults import FaultyStore
-from tests.engine.running import Gate
+from tests.engine.running import SOON, Gate
+from tests.support.waiting import until as until_so
 
 import runtrue as rt
 from runtrue.errors import StoreBusy
@@ -67,7 +68,9 @@ class Acts:
         return [await self.act(f"{name}1"), await self.act(f"{name}2")]
 
 
-def lose_at(app: TestApp, faulty: FaultyStore, what: Callable[[RunEffects], object], *, committed: bool = False) -> None:
+def lose_at(
+    app: TestApp, faulty: FaultyStore, what: Callable[[RunEffects], object], *, committed: bool = False
+) -> None:
     """Lose the worker when it sends the first effects of which `what` is true: before they are committed, or just after
     it. Another worker begins then, which is not lost.
     """
@@ -85,6 +88,15 @@ def lose_at(app: TestApp, faulty: FaultyStore, what: Callable[[RunEffects], obje
 def records(kind: str) -> Callable[[RunEffects], bool]:
     """Whether effects record a call of this kind."""
     return lambda effects: any(step.kind == kind for step in effects.steps)
+
+
+async def until_recorded(run: rt.RunHandle[Any], count: int) -> None:
+    """Wait until the run has so many records."""
+
+    async def look() -> bool:
+        return (await run.info()).steps_done >= count
+
+    await until_so(look, f"{count} calls are recorded", seconds=SOON)
 
 
 async def places(app: rt.Client, run: rt.RunHandle[Any]) -> list[str]:

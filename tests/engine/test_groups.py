@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.acts import Acts, Broken, open_waits, outcome, places
+from tests.engine.acts import Acts, Broken, open_waits, outcome, places, until_recorded
 from tests.engine.faults import install
 from tests.engine.running import audit, failure, finished, opened, reaches, recorded, until
 from tests.support.manual_clock import ManualClock
@@ -190,7 +190,7 @@ async def test_after_a_failure_a_helper_makes_no_further_step(database: Path, ac
     async with opened(database, flow) as app:
         run = await app.start(flow)
         await acts.reached("slow1")
-        await until(lambda: "bad" in acts.begun and "bad" not in acts.under_way)
+        await until_recorded(run, 1)
         acts.let_go("slow1")
         assert await finished(run) == "failed"
         assert acts.begun == ["slow1", "bad"]
@@ -217,7 +217,7 @@ async def test_after_a_failure_no_item_that_waits_for_its_turn_begins(database: 
     async with opened(database, flow) as app:
         run = await app.start(flow)
         await acts.reached("slow")
-        await until(lambda: "bad" in acts.begun and "bad" not in acts.under_way)
+        await until_recorded(run, 1)
         acts.let_go("slow")
         assert await finished(run) == "failed"
         assert seen == ["slow", "bad"]

@@ -118,7 +118,6 @@ class Group:
         finally:
             self._is_told = True
             strand.undelivered += [place for places in self._undelivered.values() for place in places]
-            self._drop_unused()
             mine = set(self._branches)
             strand.branch.items = [branch for branch in strand.branch.items if branch not in mine]
 
@@ -167,14 +166,6 @@ class Group:
         used = {self._deciding: self._undelivered.pop(self._deciding, [])}
         unused, self._undelivered = self._undelivered, used
         return [place for places in unused.values() for place in places]
-
-    def _drop_unused(self) -> None:
-        """Items that were never begun: coroutines that nobody awaits would complain."""
-        if self._kind != "map":
-            for make in self._makes[len(self._branches) :]:
-                made = make()
-                if inspect.iscoroutine(made):
-                    made.close()
 
     # ------------------------------------------------------------ items
     def _begin_more(self) -> None:
@@ -302,3 +293,10 @@ def _take_values(branch: Branch) -> list[StepRecord]:
     for item in branch.items:
         values += _take_values(item)
     return values
+
+
+def drop_unbegun(items: Sequence[object]) -> None:
+    """Items that no branch has begun, for their group was decided or unwound before: they would complain of that."""
+    for item in items:
+        if inspect.iscoroutine(item) and inspect.getcoroutinestate(item) == inspect.CORO_CREATED:
+            item.close()
