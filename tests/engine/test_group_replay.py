@@ -506,7 +506,7 @@ async def test_records_that_a_branch_does_not_reach_any_more_hold_the_run(databa
         await rt.sleep(3_600)
 
     run_id = await paused_behind_a_group(database, acts)
-    async with resumed_with(database, run_id, flow) as (_, run):
+    async with resumed_with(database, run_id, flow) as (app, run):
         await app.advance(3_600)
         reason = await held(run)
         assert reason == (
