@@ -1,8 +1,9 @@
-"""A database file and a manual clock for each test."""
+"""A database file, a manual clock, and a step that obeys, for each test."""
 
 from pathlib import Path
 
 import pytest
+from tests.engine.acts import Acts
 from tests.support.manual_clock import ManualClock
 
 
@@ -14,3 +15,8 @@ def database(tmp_path: Path) -> Path:
 @pytest.fixture
 async def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+async def acts() -> Acts:
+    return Acts()

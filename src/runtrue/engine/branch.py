@@ -30,6 +30,7 @@ class Branch:
         "group",
         "items",
         "open_calls",
+        "over_at",
         "parent",
         "path",
         "places",
@@ -52,7 +53,9 @@ class Branch:
         self.items: list[Branch] = []
         """The branches of the groups that this one has under way."""
         self.closed = False
-        """Its group needs it no longer: it is unwound at its next boundary."""
+        """Its group needs it no longer: it gets the result of what is on its way, and is unwound at its next call."""
+        self.over_at = 0
+        """When its group was decided without it: a sleep until then was over, any other was not."""
         self.settled: Settled | None = None
         self.open_calls: dict[int, tuple[str, str]] = {}
         """Calls that were made and not awaited yet: kind and name by ordinal."""
@@ -67,8 +70,14 @@ class Branch:
         self.wakes_alone = True
         """The end of a child that this branch waits for lets something go on by itself."""
 
-    def close(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """True if it is closed, or was closed where it stands: its code comes to its next call, and no further."""
+        return self.closed or (self.settled is Settled.CLOSED and not self.places.is_replaying)
+
+    def close(self, at: int) -> None:
         """Close the branch and all within it."""
-        self.closed = True
+        if not self.closed:
+            self.closed, self.over_at = True, at
         for item in self.items:
-            item.close()
+            item.close(at)

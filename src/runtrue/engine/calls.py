@@ -1,6 +1,7 @@
 """What the code of a branch may call: each durable call gets its place when made, and is carried out when awaited."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -12,7 +13,7 @@ from runtrue.clock import MICROSECOND
 from runtrue.engine import children, waits
 from runtrue.engine.attempts import NOTHING, StepCall
 from runtrue.engine.branch import Branch
-from runtrue.engine.groups import Group
+from runtrue.engine.groups import Group, drop_unbegun
 from runtrue.engine.history import described
 from runtrue.engine.ports import HistoryMismatchError
 from runtrue.engine.signals import Unwound
@@ -86,6 +87,8 @@ class Calls:
     def value(self, kind: str, make: Callable[[], object], /) -> Any:
         """The recorded value of this place, or a new one that is recorded before the next effect starts."""
         recorded, ordinal = self._arrive(f"rt.{kind}", kind, kind)
+        if recorded is None and self.branch.settled is not None:
+            self.execution.refuse_new_call(self.branch)
         if self.execution.history.mismatch:
             # A plain function cannot wait until the hold is written; it is, when this has left the code.
             raise HistoryMismatchError(self.execution.history.mismatch)
@@ -169,12 +172,16 @@ class Calls:
     def gather(self, items: Sequence[Awaitable[Any] | Threaded], /) -> Coroutine[None, None, tuple[Any, ...]]:
         """Carry out all items side by side."""
         makes = [lambda item=item: item for item in items]
-        return self._make("rt.gather", "gather", "gather", lambda s, r, n: Group(self, s, n, "gather").all(r, makes))
+        return self._make(
+            "rt.gather", "gather", "gather", lambda s, r, n: Group(self, s, n, "gather").all(r, makes), items
+        )
 
     def first(self, items: Sequence[Awaitable[Any] | Threaded], /) -> Coroutine[None, None, tuple[int, Any]]:
         """Carry out all items until the first has ended."""
         makes = [lambda item=item: item for item in items]
-        return self._make("rt.first", "first", "first", lambda s, r, n: Group(self, s, n, "first").first(r, makes))
+        return self._make(
+            "rt.first", "first", "first", lambda s, r, n: Group(self, s, n, "first").first(r, makes), items
+        )
 
     def map(
         self,
@@ -221,13 +228,17 @@ class Calls:
         kind: str,
         name: str,
         carry_out: Callable[[Strand, StepRecord | None, int], Coroutine[Any, Any, T]],
+        items: Sequence[object] = (),
     ) -> Coroutine[None, None, T]:
-        """Give the call its place now; `carry_out` gets the strand that awaits it, the record, and the ordinal."""
+        """Give the call its place now; `carry_out` gets the strand that awaits it, the record, and the ordinal.
+
+        `items` are what it was given to await.
+        """
         if self._clings:
             return self._keep_waiting()
         recorded, ordinal = self._arrive(call, kind, name)
         self.branch.open_calls[ordinal] = (kind, name)
-        return self._carry(call, recorded, ordinal, carry_out)
+        return self._carry(call, recorded, ordinal, carry_out, items)
 
     async def _carry(
         self,
@@ -235,14 +246,18 @@ class Calls:
         recorded: StepRecord | None,
         ordinal: int,
         carry_out: Callable[[Strand, StepRecord | None, int], Coroutine[Any, Any, T]],
+        items: Sequence[object],
     ) -> T:
-        strand = self._enter(ordinal, call)
         try:
-            if self.execution.history.mismatch:
-                await self.execution.hold(strand)
-            return await carry_out(strand, recorded, ordinal)
+            strand = self._enter(ordinal, call)
+            try:
+                if self.execution.history.mismatch:
+                    await self.execution.hold(strand)
+                return await carry_out(strand, recorded, ordinal)
+            finally:
+                self._exit(strand)
         finally:
-            self._exit(strand)
+            drop_unbegun(items)
 
     def _check_place(self, call: str) -> None:
         """Raise WrongPlace unless the caller is the branch's own task, or Unwound if the branch is unwound."""
@@ -291,7 +306,10 @@ class Calls:
         branch, strands = self.branch, self.execution.strands
         own = strand.branch.strand
         if strand is own:
-            strand.in_code = True
+            if isinstance(sys.exception(), Unwound):
+                strand.in_code = True
+            else:
+                self.execution.give_floor(strand)
             if strand.branch.errands:
                 strands.lend(strand)
             return

@@ -59,6 +59,9 @@ class Decisions:
                 raise
         finally:
             self._task = None
+            if not execution.unwinding:
+                # Who came to rest when nobody was busy has set no alarm, and somebody may be busy again.
+                execution.strands.set_alarm()
 
     def _next_end(self) -> End | None:
         """How this execution is to end now. None if it goes on: then strands were roused, or wait for a short time."""

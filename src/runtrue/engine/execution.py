@@ -308,11 +308,8 @@ class Execution(Recording):
         """What must be so before a call has an effect: the replay is over, all drawn values are recorded, and every
         request is carried out.
         """
-        settled = strand.branch.settled
-        if settled is Settled.CLOSED:
-            raise Unwound  # it was never begun, and never will be: the outcome of its group is recorded
-        if settled is Settled.COUNTS:
-            self.history.differ(f"the code of {self.history.workflow} makes a new call within a group that is over")
+        if strand.branch.settled is not None:
+            self.refuse_new_call(strand.branch)
             await self.hold(strand)
         if self.replaying:
             await self.rest_replayed(strand)
@@ -325,6 +322,16 @@ class Execution(Recording):
             await self.hold(strand)
         if self.is_asked or strand.branch.closed:
             await self.boundary(strand)
+
+    def refuse_new_call(self, branch: Branch) -> None:
+        """A call that has no record, though the outcome of its group is recorded: it was never begun, and never will
+        be. Raises Unwound where the branch was closed; where its end was the group's the code does not fit.
+        """
+        if branch.settled is Settled.CLOSED:
+            raise Unwound
+        self.history.differ(
+            f"the code of {self.history.workflow} makes a new call in branch {branch.path}, which is over"
+        )
 
     async def rest_replayed(self, strand: Strand) -> None:
         """The records of this strand are used up: wait until those of all others are."""
@@ -353,19 +360,33 @@ class Execution(Recording):
         else:
             close()
 
-    def close(self, branches: Sequence[Branch]) -> list[tuple[str, int]]:
-        """Close branches and all within them. Returns the places of their open waits."""
+    def close(self, branches: Sequence[Branch], at: int) -> list[tuple[str, int]]:
+        """Close branches and all within them, because of what was decided at this time. Returns the places of their
+        open waits.
+        """
         for branch in branches:
-            branch.close()
+            branch.close(at)
         waits = [place for place, strand in self.open_waits.items() if strand.branch.closed]
         for strand in list(self.strands.all):
             if not strand.branch.closed:
                 continue
-            if strand.future is not None:
+            if strand.rest is Rest.ASLEEP and strand.due_at is not None and strand.due_at <= at:
+                self.strands.rouse(strand)
+            elif strand.future is not None:
                 self.strands.unwind(strand)
             elif strand.interruptible or (strand.in_code and not strand.is_lent):
                 strand.interrupt()
         return waits
+
+    def give_floor(self, strand: Strand) -> None:
+        """The author's code goes on. In a branch that is over it must not wait for something of its own."""
+        strand.in_code = True
+        if strand.branch.is_over:
+            self._loop.call_soon(self._take_floor, strand)
+
+    def _take_floor(self, strand: Strand) -> None:
+        if strand.in_code and not self.unwinding:
+            self.close([strand.branch], strand.branch.over_at)
 
     def is_current(self, strand: Strand) -> bool:
         """True if the caller is the strand's own task."""

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runtrue import codec
@@ -63,6 +64,7 @@ class Group:
         """The item whose failure (or, for `first`, whose end) has decided the group."""
         self._recorded: int | None = None
         self._is_recorded = False
+        self._decided_at = 0
         self._is_told = False
         """The outcome is recorded, or on its way: what becomes of an item from now on, it records by itself."""
         self._undelivered: dict[int, list[tuple[str, int]]] = {}
@@ -96,29 +98,37 @@ class Group:
         execution, strand = self._execution, self._strand
         self._makes = makes
         if recorded is not None:
-            self._is_recorded = True
+            self._is_recorded, self._decided_at = True, recorded.started_at
             self._recorded = codec.decode(recorded.output or b"null", int | None, what=f"the outcome of {self._kind}")
         try:
+            if strand.branch.closed:
+                raise Unwound
             self._begin_more()
             while not self._is_over:
                 await self._join()
             if not self._is_recorded:
+                if strand.branch.settled is not None:
+                    await execution.go_live(strand)
                 await self._record()
-            elif self._recorded is not None and self._deciding != self._recorded:
-                await self._calls.does_not_fit(
-                    strand,
-                    self._ordinal,
-                    f"its branch {self._recorded} has decided rt.{self._kind}, and does not do so any more",
-                )
+            elif why := self._difference():
+                await self._calls.does_not_fit(strand, self._ordinal, why)
             elif unused := self._take_unused():
                 effects = RunEffects(execution.run_id, execution.epoch, closed_waits=unused)
                 await execution.record_for(strand, effects, "messages that nobody took")
         finally:
             self._is_told = True
             strand.undelivered += [place for places in self._undelivered.values() for place in places]
-            self._drop_unused()
             mine = set(self._branches)
             strand.branch.items = [branch for branch in strand.branch.items if branch not in mine]
+
+    def _difference(self) -> str:
+        """What the items do otherwise than the recorded outcome says."""
+        if self._recorded is not None and self._deciding != self._recorded:
+            return f"its branch {self._recorded} has decided rt.{self._kind}, and does not do so any more"
+        if self._recorded is None and self._errors and not self._keeps_errors:
+            number, error = next(iter(self._errors.items()))
+            return f"its branches have all ended well, and branch {number} fails now: {error!r:.200}"
+        return ""
 
     @property
     def _is_over(self) -> bool:
@@ -141,7 +151,9 @@ class Group:
         execution, path = self._execution, self._calls.branch.path
         steps = [value for branch in self._branches for value in _take_values(branch)]
         body = codec.encode(self._deciding, what="an outcome")
-        steps.append(outcome_record(path, self._ordinal, self._kind, self._kind, body, self._calls.time()))
+        record = outcome_record(path, self._ordinal, self._kind, self._kind, body, self._calls.time())
+        # From when it was decided until the last step in flight had ended.
+        steps.append(replace(record, started_at=self._decided_at or record.started_at))
         closed = [*(self._closed_waits or ()), *self._take_unused()]
         self._is_told = True
         effects = RunEffects(execution.run_id, execution.epoch, steps, closed_waits=closed)
@@ -155,17 +167,13 @@ class Group:
         unused, self._undelivered = self._undelivered, used
         return [place for places in unused.values() for place in places]
 
-    def _drop_unused(self) -> None:
-        """Items that were never begun: coroutines that nobody awaits would complain."""
-        if self._kind != "map":
-            for make in self._makes[len(self._branches) :]:
-                made = make()
-                if inspect.iscoroutine(made):
-                    made.close()
-
     # ------------------------------------------------------------ items
     def _begin_more(self) -> None:
+        """Begin as many items as may be under way; none of a group that is unwound itself."""
+        execution, outer = self._execution, self._strand.branch
         while self.has_more and (self._limit is None or self._under_way < self._limit):
+            if execution.unwinding or outer.closed:
+                return
             self._begin(len(self._branches))
 
     def _begin(self, number: int) -> None:
@@ -173,11 +181,11 @@ class Group:
         item = f".{number}" if self._keys is None else key_text(self._keys[number])
         path = item_path(self._calls.branch.path, self._ordinal, item)
         branch = Branch(execution.history.places(path), outer, self)
-        branch.settled = outer.settled
+        branch.settled, branch.over_at = outer.settled, outer.over_at
         if self._is_recorded:
             counts = self._recorded is None or self._recorded == number
             branch.settled = Settled.COUNTS if counts else Settled.CLOSED
-        branch.closed = outer.closed
+            branch.over_at = self._decided_at
         self._branches.append(branch)
         outer.items.append(branch)
         if branch.settled is Settled.CLOSED and self._kind == "map" and not execution.history.has_records(path):
@@ -222,7 +230,7 @@ class Group:
     async def _perform(self, number: int, branch: Branch, calls: "Calls", strand: Strand) -> None:
         execution = self._execution
         try:
-            strand.in_code = True
+            execution.give_floor(strand)
             made = self._makes[number]()
             branch.wakes_alone = self._kind == "first" or made not in execution.child_calls
             if isinstance(made, Threaded):
@@ -235,6 +243,8 @@ class Group:
             raise
         except CancelRun as wish:
             strand.in_code = False
+            if branch.is_over:
+                raise Unwound from None
             execution.wish(Finish(Status.CANCELLED, reason=codec.clean_text(wish.reason)))
             await execution.stop(strand)
         except asyncio.CancelledError as cancelled:
@@ -271,9 +281,9 @@ class Group:
 
     def _close(self) -> None:
         """The group is decided: close the other items."""
-        self._closed_waits = []
+        self._closed_waits, self._decided_at = [], self._calls.time()
         if not self._execution.unwinding:
-            self._closed_waits = self._execution.close(self._branches)
+            self._closed_waits = self._execution.close(self._branches, self._decided_at)
         self._see_whether_over()
 
 
@@ -283,3 +293,10 @@ def _take_values(branch: Branch) -> list[StepRecord]:
     for item in branch.items:
         values += _take_values(item)
     return values
+
+
+def drop_unbegun(items: Sequence[object]) -> None:
+    """Items that no branch has begun, for their group was decided or unwound before: they would complain of that."""
+    for item in items:
+        if inspect.iscoroutine(item) and inspect.getcoroutinestate(item) == inspect.CORO_CREATED:
+            item.close()

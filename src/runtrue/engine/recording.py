@@ -98,7 +98,8 @@ class Recording(ABC):
         if reply.recorded is Recorded.CONDEMNED:
             self.condemn(what, reply.error)
             await self.stop(strand)
-        if stops and (self.is_asked or strand.branch.closed):
+        # A branch that was closed meanwhile is given the result all the same, as every replay will give it.
+        if stops and self.is_asked and (self.unwinding or not strand.branch.closed):
             await self.boundary(strand)
         return reply
 

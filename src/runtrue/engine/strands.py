@@ -212,7 +212,7 @@ class Strands:
             self.see_whether_quiet()
 
     def lend_again(self, strand: Strand) -> None:
-        """One of several such calls has ended. If the code makes nothing of that in a moment, it waits for the others."""
+        """One of several such calls has ended. If the code makes nothing of it in a moment, it waits for the others."""
 
         async def wait_and_lend() -> None:
             await self._clock.sleep(LENT_AGAIN_SECONDS)

@@ -35,10 +35,12 @@ async def sleep(
         recorded = await execution.record_step(strand, record)
     # It is over, whatever the clock says now, if the branch has records that it can only have made after it, or if the
     # recorded outcome of a group counts on it.
-    own = strand.branch is calls.branch
-    is_over = strand.branch.settled is Settled.COUNTS or (own and calls.branch.places.is_replaying)
-    if recorded.wake_at is not None and not is_over:
-        await wait_until(calls, strand, recorded.wake_at, SLEEP_IN_MEMORY_SECONDS)
+    branch, at = strand.branch, recorded.wake_at or 0
+    is_over = branch is calls.branch and branch.places.is_replaying
+    if branch.settled is Settled.CLOSED and at > branch.over_at and not is_over:
+        raise Unwound  # it was closed asleep
+    if branch.settled is None and not is_over:
+        await wait_until(calls, strand, at, SLEEP_IN_MEMORY_SECONDS)
 
 
 async def wait_until(calls: "Calls", strand: Strand, at: int, patience_seconds: float) -> None:
@@ -53,7 +55,10 @@ async def wait_until(calls: "Calls", strand: Strand, at: int, patience_seconds: 
         except BaseException as cut:
             await execution.hear_rest_cut(strand, cut)
             raise
-    if strand.branch.closed or (execution.is_asked and not execution.replaying):
+    if strand.branch.closed:
+        if at > strand.branch.over_at:
+            raise Unwound
+    elif execution.is_asked and not execution.replaying:
         await execution.boundary(strand)
 
 
