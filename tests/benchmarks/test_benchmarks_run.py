@@ -115,3 +115,12 @@ def test_a_percentile_is_one_of_the_values():
     assert report.percentile([30, 10, 20], 50) == 20
     assert report.percentile(list(range(1, 201)), 99) == 198
     assert report.percentile([7], 99) == 7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the memory of a process from /proc")
+def test_what_waiting_runs_cost_is_told_beside_a_worker_that_has_none():
+    command = [sys.executable, "-m", "benchmarks.waiting", "--runs", "5", "--seconds", "0.2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [line.partition(":")[0].strip() for line in done.stdout.splitlines()[1:]]
+    assert told == ["none", "sleeping", "receiving"]
