@@ -435,6 +435,7 @@ async def test_at_the_end_of_a_drain_the_run_is_given_back_while_its_thread_goes
     async with opened(database, two.flow, drain=0) as app:
         run = await app.start(two.flow)
         await two.gate.reached()
+    assert two.calls == ["first"], "nothing has waited for the thread"
     async with rt_client(database) as client:
         assert await (await client.get(run.id)).status() is Status.PENDING
     two.gate.open()
@@ -464,12 +465,15 @@ async def test_a_late_direct_step_is_waited_for_though_it_may_be_abandoned(
     def flow() -> str:
         return slow()
 
-    async with opened(database, flow, clock=clock) as app:
+    async with opened(database, flow, adding, clock=clock) as app:
         run = await app.start(flow)
         await gate.reached()
         await clock.sleeper(30)
         clock.advance(30)
         await until(infos[0].cancel_requested)
+        for _ in range(3):  # time enough for an attempt that would not wait for the thread
+            await finished(await app.start(adding, 1, 2))
+        clock.advance(31)
         gate.open()
         assert await finished(run) == "from 2"
         assert told == ["1 begins", "1 ends", "2 begins", "2 ends"]

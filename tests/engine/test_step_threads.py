@@ -43,6 +43,22 @@ async def attempts_of(app: rt.App, run: rt.RunHandle[Any]) -> list[str]:
     return [attempt.error.decode() for attempt in attempts]
 
 
+@rt.step
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@rt.workflow
+async def doubling(number: int) -> int:
+    return await double(number)
+
+
+async def others_come_and_go(app: rt.App) -> None:
+    """Whatever is on its way in this worker has had the time to get there: other runs have begun since, and ended."""
+    for number in range(3):
+        await finished(await app.start(doubling, number))
+
+
 # ------------------------------------------------------------ results, errors, attempts
 async def test_it_runs_beside_the_loop_on_a_daemon_thread_of_the_pool_and_its_result_is_recorded(database: Path):
     seen: list[threading.Thread] = []
@@ -547,12 +563,13 @@ async def test_after_its_timeout_an_attempt_is_waited_for_and_only_then_the_next
     database: Path, clock: ManualClock
 ):
     slow = Slow()
-    async with opened(database, slow.flow, clock=clock) as app:
+    async with opened(database, slow.flow, doubling, clock=clock) as app:
         run = await app.start(slow.flow)
         await slow.gate.reached()
         await clock.sleeper(30)
         clock.advance(30)
         await until(lambda: all(info.cancel_requested() for info in slow.infos))
+        await others_come_and_go(app)
         assert slow.told == ["1 begins"]
         slow.gate.open()
         assert await finished(run) == "from 2", "what came too late is discarded"
@@ -682,6 +699,7 @@ async def test_at_the_end_of_a_drain_a_run_is_given_back_though_its_thread_has_n
     async with opened(database, slow.flow, clock=clock, drain=0) as app:
         run = await app.start(slow.flow)
         await slow.gate.reached()
+    assert slow.told == ["1 begins"], "nothing has waited for the thread"
     async with rt.Client(database) as client:
         found = await client.get(run.id)
         assert await found.status() is Status.PENDING
@@ -702,11 +720,12 @@ async def test_a_run_whose_step_somebody_else_cancels_fails_when_the_thread_has_
         async with asyncio.timeout(0.05):
             await slow.aio()
 
-    async with opened(database, flow) as app:
+    async with opened(database, flow, doubling) as app:
         run = await app.start(flow)
         await gate.reached()
         execution = next(iter(app._worker._executions.values()))  # type: ignore[union-attr]
         await until(lambda: any(each.task.cancelling() for each in execution.strands.all))
+        await others_come_and_go(app)
         assert await run.status() is Status.RUNNING
         gate.open()
         assert "give the step or wait a timeout= instead" in (await failure(run)).message

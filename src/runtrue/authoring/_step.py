@@ -216,7 +216,8 @@ def step(
 
     For the same reason an attempt of a `def` step that has run into its timeout is waited for before the next one
     begins. `timeout_abandons` leaves it to itself instead: then two attempts may run at once, and what the late one
-    returns is dropped.
+    returns is dropped. It keeps its thread of the pool until then. A step that a `def` workflow calls on its own thread
+    is waited for in any case.
     """
 
     def decorate(function: Callable[..., Any]) -> Step[..., Any]:

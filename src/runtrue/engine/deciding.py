@@ -119,7 +119,6 @@ class Decisions:
         """Park, unless the run goes on in memory after a short while."""
         execution = self._execution
         if execution.strands.resting(Rest.QUEUED):
-            execution.strands.set_alarm()
             return None
         ready_at = NEVER
         if (first := execution.strands.next_due()) is not None and first.due_at is not None:
