@@ -1,6 +1,7 @@
 """One branch of a run: its path, its place in the tree, and what it has on hand."""
 
 import asyncio
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Branch:
         "settled",
         "settling",
         "strand",
+        "strands",
         "swallowed",
         "unsettled",
         "wakes_alone",
@@ -50,6 +52,8 @@ class Branch:
         self.group = group
         self.strand: Strand | None = None
         """The strand that carries out the branch; None before it began."""
+        self.strands: set[Strand] = set()
+        """That one, and those of its calls that tasks of somebody else carry out."""
         self.items: list[Branch] = []
         """The branches of the groups that this one has under way."""
         self.closed = False
@@ -75,9 +79,10 @@ class Branch:
         """True if it is closed, or was closed where it stands: its code comes to its next call, and no further."""
         return self.closed or (self.settled is Settled.CLOSED and not self.places.is_replaying)
 
-    def close(self, at: int) -> None:
-        """Close the branch and all within it."""
+    def close(self, at: int) -> "Iterator[Branch]":
+        """Close the branch and all within it, and give each of them."""
         if not self.closed:
             self.closed, self.over_at = True, at
+        yield self
         for item in self.items:
-            item.close(at)
+            yield from item.close(at)

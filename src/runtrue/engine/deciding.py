@@ -33,8 +33,9 @@ class Decisions:
         self._task: asyncio.Task[None] | None = None
 
     def hear_quiet(self) -> None:
-        if self._task is None and not self._execution.unwinding:
-            self._task = asyncio.create_task(self._decide(), name=f"runtrue-decision-{self._execution.run_id}")
+        execution = self._execution
+        if self._task is None and not execution.unwinding and execution.strands.is_quiet:
+            self._task = asyncio.create_task(self._decide(), name=f"runtrue-decision-{execution.run_id}")
 
     async def _decide(self) -> None:
         """All strands rest: decide what becomes of the run, once more if the decision was overtaken."""

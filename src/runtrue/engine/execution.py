@@ -364,12 +364,10 @@ class Execution(Recording):
         """Close branches and all within them, because of what was decided at this time. Returns the places of their
         open waits.
         """
-        for branch in branches:
-            branch.close(at)
-        waits = [place for place, strand in self.open_waits.items() if strand.branch.closed]
-        for strand in list(self.strands.all):
-            if not strand.branch.closed:
-                continue
+        closed = [within for branch in branches for within in branch.close(at)]
+        strands = [strand for branch in closed for strand in branch.strands]
+        waits = [place for strand in strands if (place := strand.waits_at) in self.open_waits]
+        for strand in strands:
             if strand.rest is Rest.ASLEEP and strand.due_at is not None and strand.due_at <= at:
                 self.strands.rouse(strand)
             elif strand.future is not None:

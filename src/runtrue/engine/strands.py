@@ -59,6 +59,7 @@ class Strand:
         "task",
         "thread",
         "undelivered",
+        "waits_at",
         "waits_for_child",
     )
 
@@ -82,6 +83,8 @@ class Strand:
         self.interrupted = False
         self.undelivered: list[tuple[str, int]] = []
         """Waits whose branch has not made use of what they gave: if it is closed now, a message goes back."""
+        self.waits_at: tuple[str, int] | None = None
+        """The place of the wait that it is blocked on."""
         self.waits_for_child = False
 
     def interrupt(self) -> None:
@@ -99,7 +102,7 @@ class Strand:
 
 
 class Strands:
-    """All strands of one execution. `on_quiet` is called when the last busy one comes to rest."""
+    """All strands of one execution. `on_quiet` is called when the last busy one comes to rest, or may have."""
 
     def __init__(self, clock: Clock, on_quiet: Callable[[], None]) -> None:
         self.all: set[Strand] = set()
@@ -122,6 +125,7 @@ class Strands:
         """A new strand, busy."""
         strand = Strand(branch, task)
         self.all.add(strand)
+        branch.strands.add(strand)
         self._by_task[task] = strand
         self._busy += 1
         return strand
@@ -130,6 +134,7 @@ class Strands:
         """The strand's task is through."""
         if strand in self.all:
             self.all.discard(strand)
+            strand.branch.strands.discard(strand)
             self._by_task.pop(strand.task, None)
             if strand.rest is None and not strand.is_lent:
                 self._busy -= 1
@@ -192,8 +197,8 @@ class Strands:
         return self._busy == sum(strand.in_code and not strand.is_lent and strand.rest is None for strand in self.all)
 
     def see_whether_quiet(self) -> None:
-        """Tell if the last busy strand has come to rest."""
-        if self._busy == 0 or (self.ignores_code and self.is_quiet):
+        """Have somebody look, if the last busy strand may have come to rest."""
+        if self._busy == 0 or self.ignores_code:
             self._on_quiet()
 
     def keep_busy(self) -> None:

@@ -133,6 +133,7 @@ async def _rest(calls: "Calls", strand: Strand, wait: Wait) -> StepRecord | None
     """Rest until a look has met the wait; what is recorded then. None at the deadline of the wait."""
     execution, place = calls.execution, (wait.branch, wait.ordinal)
     execution.open_waits[place] = strand
+    strand.waits_at = place
     strand.waits_for_child = wait.kind == "child"
     try:
         return await execution.strands.rest(strand, Rest.BLOCKED, wait.deadline_at, SLEEP_IN_MEMORY_SECONDS)
@@ -141,6 +142,7 @@ async def _rest(calls: "Calls", strand: Strand, wait: Wait) -> StepRecord | None
         raise
     finally:
         execution.open_waits.pop(place, None)
+        strand.waits_at = None
         strand.waits_for_child = False
 
 
