@@ -260,8 +260,8 @@ class Worker:
                     due_in = 0.0 if backlog else await self._due_in_seconds()
                     if due_in <= 0 and not self._draining:
                         claimed = await self._claim(free)
-                        backlog = claimed == free
-                        if claimed:
+                        guessed, backlog = backlog, claimed == free
+                        if claimed or guessed:
                             continue
                         due_in = CLAIM_RETRY_SECONDS
                     pause_seconds = min(POLL_SECONDS, due_in)
