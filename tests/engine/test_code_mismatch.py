@@ -352,3 +352,35 @@ async def test_a_pause_and_a_mismatch_leave_one_paused_run_with_both_holds_told(
         assert {hold.kind for hold in await run.holds()} == {HoldKind.CODE_MISMATCH, HoldKind.OPERATOR}
         outcome = await run.resume()
         assert outcome.status is Status.PENDING
+
+
+@pytest.mark.parametrize("other", ["a step", "another topic"])
+async def test_another_call_at_the_place_of_an_open_wait_holds_the_run_and_executes_nothing(database: Path, other: str):
+    called: list[str] = []
+
+    @rt.step
+    async def work() -> str:
+        called.append("work")
+        return "done"
+
+    @rt.workflow(name="waits")
+    async def first_code() -> str:
+        return await rt.receive("go", str)
+
+    @rt.workflow(name="waits")
+    async def other_code() -> str:
+        return await (work() if other == "a step" else rt.receive("start", str))
+
+    async with opened(database, first_code) as app:
+        run = await app.start(first_code.options(id="r"))
+        await reaches(run, "waiting")
+        await run.pause()
+    async with opened(database, other_code) as app:
+        run = await app.get("r")
+        await run.resume()
+        await reaches(run, "paused")
+        (hold,) = await run.holds()
+        assert hold.kind is HoldKind.CODE_MISMATCH
+        assert "the run waits for rt.receive of go there" in hold.reason
+        await audit(app, run)
+    assert called == []

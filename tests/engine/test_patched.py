@@ -170,3 +170,26 @@ async def test_an_answer_is_recorded_before_the_step_that_depends_on_it_begins(d
     async with opened(database, flow, clock=clock) as app:
         assert await finished(await app.start(flow)) == ["new"]
     assert seen == [["#faster"]]
+
+
+async def test_a_run_that_was_waiting_before_the_change_came_keeps_to_the_old_path(database: Path, clock: ManualClock):
+    @rt.workflow(name="waits")
+    async def before() -> str:
+        return await rt.receive("go", str)
+
+    @rt.workflow(name="waits")
+    async def after() -> str:
+        if rt.patched("no more waiting"):
+            return "new"
+        return await rt.receive("go", str)
+
+    async with opened(database, before, clock=clock) as app:
+        run = await app.start(before.options(id="r"))
+        await reaches(run, "waiting")
+        await run.pause()
+    async with opened(database, after, clock=clock) as app:
+        run = await app.get("r")
+        await run.resume()
+        await reaches(run, "waiting")
+        await run.send("go", "old")
+        assert await finished(run) == "old"

@@ -25,7 +25,7 @@ class Places:
         self.unvisited = 0
         """How many recorded places of this branch the replay has not reached yet."""
         self.last_fork = -1
-        """The last place of this branch where a group has opened branches that have records."""
+        """The last place of this branch where a group has opened branches that have records, or a wait is open."""
         self._history = history
         self._failed: dict[int, AttemptRecord] = {}
         self._first_started_at: dict[int, int] = {}
@@ -55,6 +55,12 @@ class Places:
             return None, ordinal
         recorded = self._recorded.get(ordinal)
         if recorded is None:
+            wait = self._history.wait_at(self.path, ordinal)
+            if wait is not None and (wait.kind, wait.name) != (kind, name):
+                self._history.differ(
+                    f"{self._where(ordinal)} is {described(kind, name)}, "
+                    f"but the run waits for {described(wait.kind, wait.name)} there"
+                )
             if (self.path, ordinal) in self._history.forks and kind not in GROUPS:
                 self._history.differ(
                     f"{self._where(ordinal)} is {described(kind, name)}, "
@@ -130,7 +136,7 @@ class History:
                 self._with_records.add(path)
                 path, _, item = path.rpartition("/")  # noqa: PLW2901  walks from the branch up to the run
                 self.forks.add((path, ordinal_of(item)))
-        for path, ordinal in self.forks:
+        for path, ordinal in (*self.forks, *self._waits):
             places = self.places(path)
             places.last_fork = max(places.last_fork, ordinal)
 
