@@ -162,7 +162,8 @@ async def flow() -> None: ...
 @asynccontextmanager
 async def lifespan():
     async def lose():
-        while not app.worker_id:
+        # Once the registration is committed: what is lost in the middle of it is told as unknown.
+        while not await app.service.workers():
             await asyncio.sleep(0.01)
         for file in pathlib.Path(".").glob("runs.db*"):
             file.unlink()
