@@ -176,6 +176,43 @@ async def test_a_failed_map_with_a_limit_is_replayed_without_its_items_that_were
         assert acts.begun == ["a", "bad", "after"]
 
 
+@pytest.mark.parametrize("loses", [False, True])
+async def test_items_that_had_ended_before_another_failed_are_passed_on_replay_whatever_their_turn(
+    database: Path, acts: Acts, monkeypatch: pytest.MonkeyPatch, loses: bool
+):
+    seen: list[list[str]] = []
+
+    @rt.workflow
+    async def flow() -> str:
+        found: list[str] = []
+
+        async def item(name: str) -> None:
+            found.append(await acts.act(name))
+
+        try:
+            await rt.map(item, ["bad", "b", "c", "d", "e", "f"], limit=2)
+        except Broken:
+            seen.append(sorted(found))
+            await rt.sleep(3_600)
+        return await acts.act("after")
+
+    acts.fail("bad")
+    acts.hold("bad", "e")
+    faulty = install(monkeypatch)
+    async with TestApp(workflows=[flow], database=database) as app:
+        if loses:
+            lose_at(app, faulty, records("map"))
+        run = await app.start(flow)
+        await acts.reached("bad", "e")
+        acts.let_go("bad")
+        await until_recorded(run, 4)
+        acts.let_go("e")
+        assert await run.result() == "after"
+        assert seen == [["b", "c", "d", "e"]] * 2
+        assert acts.begun == ["bad", "b", "c", "d", "e", "after"]
+        assert (await run.info()).attempt == 1 + loses
+
+
 async def test_a_replay_of_return_exceptions_gives_the_same_errors(database: Path, clock: ManualClock, acts: Acts):
     seen: list[str] = []
 
@@ -354,13 +391,16 @@ async def test_a_branch_that_ended_before_another_failed_does_the_same_on_replay
         async def fails() -> None:
             await rt.sleep(120)
             notes.append("failed")
+            if len(notes) == 3:
+                # By the time of the failure one more sleep is over, though nobody has been roused yet.
+                clock.advance(10)
             raise ValueError
 
         async def works() -> None:
             found.append(await acts.act("slow"))
 
         try:
-            await rt.gather(sleeps(60), sleeps(600), sleeps(120), fails(), works())
+            await rt.gather(sleeps(60), sleeps(600), sleeps(120), sleeps(125), fails(), works())
         except ValueError:
             seen.append(sorted(found))
         await rt.sleep(3_600)
@@ -370,16 +410,16 @@ async def test_a_branch_that_ended_before_another_failed_does_the_same_on_replay
     async with opened(database, flow, clock=clock) as app:
         run = await app.start(flow)
         await acts.reached("slow")
-        await until_recorded(run, 4)
+        await until_recorded(run, 5)
         clock.advance(60)
         await until(lambda: notes == ["slept 60"])
         clock.advance(60)
-        await until(lambda: notes == ["slept 60", "slept 120", "failed"])
+        await until(lambda: notes == ["slept 60", "slept 120", "failed", "slept 125"])
         clock.advance(1_000)
         acts.let_go("slow")
         await reaches(run, "waiting")
         clock.advance(3_600)
-        expected = ["slept 120", "slept 60", "slow"]
+        expected = ["slept 120", "slept 125", "slept 60", "slow"]
         assert await finished(run) == expected
         assert seen == [expected, expected]
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from runtrue import codec
 from runtrue.clock import MICROSECOND
-from runtrue.engine.branch import Settled
 from runtrue.engine.signals import Unwound
 from runtrue.engine.strands import Rest
 from runtrue.lifecycle import HoldKind, Status
@@ -100,15 +99,11 @@ class Decisions:
         execution = self._execution
         if not execution.replaying:
             return False
-        # Groups whose outcome is recorded, or decided by what is recorded, come to it before anybody goes live.
-        closed = [strand for strand in execution.strands.resting(*Rest) if strand.branch.settled is Settled.CLOSED]
-        closed = [strand for strand in closed if strand.rest is not Rest.JOINING]
-        for strand in closed:
-            execution.strands.unwind(strand)
+        # Groups that are decided by what is recorded come to their outcome before anybody goes live.
         closers, execution.closers = execution.closers, []
         for close in closers:
             close()
-        if closed or closers:
+        if closers:
             return True
         execution.replaying = False
         waiting = execution.strands.resting(Rest.REPLAYED)

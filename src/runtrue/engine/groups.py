@@ -74,8 +74,10 @@ class Group:
 
     @property
     def has_more(self) -> bool:
-        """True while items wait for others to end."""
-        return self._deciding is None and len(self._branches) < len(self._makes)
+        """True while items wait for others to end. In a group that is decided only a replay has some to pass."""
+        if len(self._branches) == len(self._makes):
+            return False
+        return self._deciding is None or self._is_recorded or self._execution.replaying
 
     async def all(self, recorded: StepRecord | None, makes: Sequence[Make]) -> tuple[Any, ...]:
         """Carry out all items; their results in order, or the error that came first."""
@@ -132,11 +134,11 @@ class Group:
 
     @property
     def _is_over(self) -> bool:
-        if self._is_recorded:
-            return not self._under_way and not self.has_more
-        if self._deciding is None:
-            return not self._under_way and not self.has_more
-        return self._closed_waits is not None and (self._kind == "first" or not self._under_way)
+        is_decided_now = self._deciding is not None and not self._is_recorded
+        if is_decided_now and self._closed_waits is None:
+            return False
+        # The code behind `first` does not wait for those that have lost.
+        return (is_decided_now and self._kind == "first") or not (self._under_way or self.has_more)
 
     async def _join(self) -> None:
         execution = self._execution
@@ -186,6 +188,8 @@ class Group:
             counts = self._recorded is None or self._recorded == number
             branch.settled = Settled.COUNTS if counts else Settled.CLOSED
             branch.over_at = self._decided_at
+        elif self._deciding is not None:
+            branch.settled, branch.over_at = Settled.CLOSED, self._calls.time()
         self._branches.append(branch)
         outer.items.append(branch)
         if branch.settled is Settled.CLOSED and self._kind == "map" and not execution.history.has_records(path):
