@@ -128,6 +128,38 @@ async def test_a_failed_group_whose_outcome_was_not_recorded_begins_nothing_on_r
         await audit(app, run)
 
 
+async def test_a_branch_with_a_group_of_its_own_passes_all_that_it_has_recorded_though_another_has_failed(
+    database: Path, acts: Acts, monkeypatch: pytest.MonkeyPatch
+):
+    """On replay the failure comes at once, and the longer branch has its way to go: its records are no surplus."""
+
+    @rt.workflow
+    async def flow() -> str:
+        async def long() -> None:
+            await rt.gather(acts.two("a"), acts.two("b"))
+            await acts.two("c")
+
+        try:
+            await rt.gather(acts.act("bad"), long())
+        except Broken:
+            return "failed"
+        return "none"
+
+    acts.fail("bad")
+    acts.hold("bad", "c2")
+    faulty = install(monkeypatch)
+    async with TestApp(workflows=[flow], database=database) as app:
+        lose_at(app, faulty, lambda effects: any(step.branch == "" and step.kind == "gather" for step in effects.steps))
+        run = await app.start(flow)
+        await acts.reached("bad", "c2")
+        acts.let_go("bad")
+        await until_recorded(run, 7)
+        acts.let_go("c2")
+        assert await run.result() == "failed"
+        assert (await run.info()).attempt == 2
+        assert acts.begun == ["bad", "a1", "b1", "a2", "b2", "c1", "c2"]
+
+
 async def test_a_failed_group_whose_step_in_flight_is_lost_does_not_begin_it_again(database: Path, acts: Acts):
     @rt.workflow
     async def flow() -> str:
