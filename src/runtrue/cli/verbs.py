@@ -289,17 +289,18 @@ async def answer(*, run_id: str, hold_id: str, value: str, reason: str, request_
 @database_option
 @asynchronous
 async def send(*, run_id: str, topic: str, value: str | None, key: str, output: str) -> int:
-    r"""Send a message to a run.
+    """Send a message to a run.
 
     It is kept until the run receives it, also while the run is paused.
 
     VALUE is text; :=10 or :='{"by": "ana"}' is JSON; @note.json and - (standard input) hold JSON; without a VALUE the
-    message is null. A message is checked against its topic's type when the run receives it.
+    message is null. A message is checked against its topic's type when the run receives it; one that does not fit fails
+    a run that does not catch the error.
 
     \b
     runtrue run send order-42 courier arrived
     runtrue run send order-42 courier :='{"parcel": 7}' --key scan-881
-    """
+    """  # noqa: D301  the backspace is how click is told to leave the lines as they are
     body = encode(read_value(value), what=f"the message on {topic}")
     async with connected() as service:
         outcome = await _ask(

@@ -197,6 +197,7 @@ class StepCall:
         # Looked at last: nothing is awaited between here and the call.
         while self._must_stop:
             await execution.boundary(strand)
+        strand.make_use()
         step_token, runtime_token = step_variable.set(info), runtime_variable.set(None)
         # A thread cannot be interrupted: its function looks at cancel_requested().
         strand.interruptible = step.settings.interruptible and thread is None

@@ -298,7 +298,6 @@ class Calls:
             execution.strands.take_back(strand)
         branch.open_calls.pop(ordinal, None)
         strand.in_code = False
-        strand.undelivered = []
         return strand
 
     def _exit(self, strand: Strand) -> None:
@@ -355,6 +354,8 @@ class Calls:
             if execution.history.mismatch:
                 await execution.hold(strand)
             result: object = NOTHING
+            if recorded is not None or self._places.last_failure(ordinal) is not None:
+                strand.make_use()
             if recorded is None:
                 if execution.replaying or execution.is_asked or self.branch.unsettled or strand.branch.path:
                     await execution.go_live(strand)

@@ -33,8 +33,11 @@ async def call(
     if recorded is None:
         wait = execution.history.wait_at(path, ordinal)
         known, opening = wait is not None, None
+        if known:
+            strand.make_use()
         if wait is None:
             await execution.go_live(strand)
+            strand.make_use()
             wait = Wait(path, ordinal, "child", workflow.name, child_id, calls.time())
             run = await _new_run(calls, child_id, ordinal, workflow, args, kwargs)
             opening = RunEffects(execution.run_id, execution.epoch, children=[ChildStart(run, wait=wait)])
@@ -55,6 +58,7 @@ async def start(
     execution, path = calls.execution, calls.branch.path
     if recorded is None:
         await execution.go_live(strand)
+        strand.make_use()
         child_id = workflow.run_settings.id or id_of(execution.run_id, path, ordinal)
         run = await _new_run(calls, child_id, ordinal, workflow, args, kwargs)
         body = codec.encode(child_id, what="the child's id")

@@ -87,6 +87,15 @@ class Strand:
         """The place of the wait that it is blocked on."""
         self.waits_for_child = False
 
+    def make_use(self) -> None:
+        """What the branch was given has an effect from now on: it does not go back, whatever becomes of the branch."""
+        branch: Branch | None = self.branch
+        self.undelivered = []
+        while branch is not None:
+            if branch.strand is not None:
+                branch.strand.undelivered = []
+            branch = branch.parent
+
     def interrupt(self) -> None:
         """Cancel what the task waits for; `take_interrupt` tells that it was us."""
         if self.task is not None and not self.task.done() and not self.interrupted:

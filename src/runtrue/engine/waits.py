@@ -163,6 +163,7 @@ async def send(
     if recorded is None:
         execution = calls.execution
         await execution.go_live(strand)
+        strand.make_use()
         started_at, request_id = calls.time(), fit_id(f"{execution.run_id}/{calls.branch.path}/{ordinal}")
         error: bytes | None = None
         while True:
@@ -182,6 +183,8 @@ async def send(
         digest = codec.place_digest(path, ordinal, output, error)
         record = StepRecord(path, ordinal, "send", "send", 1, output, error, started_at, now, digest)
         recorded = await execution.record_step(strand, record)
+    else:
+        strand.make_use()
     if recorded.error is not None:
         rebuilt = codec.rebuild_error(recorded.error, refusals)
         raise rebuilt or StepFailed("rt.send", codec.decode_error(recorded.error), recorded.attempt)

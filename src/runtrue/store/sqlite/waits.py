@@ -20,6 +20,7 @@ from runtrue.lifecycle import TERMINAL, Status
 from runtrue.records import StepRecord, Wait
 from runtrue.store.protocol import ChildStart, OpenWait, RunEffects
 from runtrue.store.sqlite import facts, starting
+from runtrue.store.sqlite.connection import OWN_ERRORS
 from runtrue.store.sqlite.rows import Rows, step_row
 from runtrue.store.statements import load_statements
 
@@ -53,16 +54,25 @@ def apply(connection: Connection, effect: RunEffects, rows: Rows, now: int) -> t
 
 
 def look(connection: Connection, run_ids: Sequence[str], now: int) -> dict[str, list[Wait]]:
-    """Meet what can be met for runs that were just claimed. Returns the waits that stay open, by run."""
+    """Meet what can be met for runs that were just claimed. Returns the waits that stay open, by run.
+
+    Rows that do not fit each other (a hand has written to the file) cost their own run its look, and no other run its
+    claim.
+    """
     if not run_ids:
         return {}
     still_open: dict[str, list[Wait]] = {}
-    rows = Rows()
     for (run_id,) in connection.execute(SQL["who_waits"], {"run_ids": _encode(run_ids).decode()}).fetchall():
-        book = _Book(connection, run_id, now)
-        still_open[run_id] = book.look()
-        book.enter(rows)
-    rows.insert(connection)
+        book, rows = _Book(connection, run_id, now), Rows()
+        connection.execute("SAVEPOINT look")
+        try:
+            still_open[run_id] = book.look()
+            book.enter(rows)
+            rows.insert(connection)
+        except OWN_ERRORS:
+            connection.execute("ROLLBACK TO look")
+            still_open[run_id] = []
+        connection.execute("RELEASE look")
     return still_open
 
 
