@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runtrue.errors import ConfigurationError, StoreUnusable
 from runtrue.store.sqlite.connection import make_file
+from runtrue.store.sqlite.forks import at_work
 
 SQLITE_VERSION_MIN = (3, 35, 0)
 """The first version with UPDATE … RETURNING."""
@@ -48,7 +49,8 @@ def prepare(path: Path | None, *, create: bool) -> None:
     try:
         _refuse_unusable(path, create=create)
         if path is not None and not path.exists():
-            make_file(path)
+            with at_work:
+                make_file(path)
     except OSError as error:
         raise StoreUnusable(f"{path} cannot be looked at: {error.strerror}; name another file") from None
     except sqlite3.Error as error:

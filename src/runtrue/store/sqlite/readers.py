@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from runtrue.errors import StoreError
 from runtrue.store.sqlite.connection import connect_reader
+from runtrue.store.sqlite.forks import at_work
 from runtrue.store.sqlite.place import Place
 
 Result = TypeVar("Result")
@@ -36,12 +37,13 @@ class Readers:
 
     def _read(self, read: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
-            connection = self._connection()
-            connection.execute("BEGIN")
-            try:
-                result = read(connection)
-            finally:
-                connection.execute("ROLLBACK")
+            with at_work:
+                connection = self._connection()
+                connection.execute("BEGIN")
+                try:
+                    result = read(connection)
+                finally:
+                    connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise self._place.translate(error) from error
         self._place.check()

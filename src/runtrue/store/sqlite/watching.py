@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runtrue.clock import Clock
 from runtrue.store.sqlite.connection import connect_reader
+from runtrue.store.sqlite.forks import at_work
 
 _GLANCE_SECONDS = 0.02
 
@@ -76,9 +77,10 @@ class _Glance:
     def differs(self) -> bool:
         """True if another connection has committed since the last look; False also where no look was possible."""
         try:
-            if self._connection is None:
-                self._connection = connect_reader(self._path, busy_seconds=0)
-            version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+            with at_work:
+                if self._connection is None:
+                    self._connection = connect_reader(self._path, busy_seconds=0)
+                version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:
             return False
         differs, self._seen = version != self._seen, version

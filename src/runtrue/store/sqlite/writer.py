@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from runtrue.errors import OutcomeUnknown, StoreBusy, StoreError
 from runtrue.store.sqlite.connection import BUSY_SECONDS, OWN_ERRORS, connect_writer, is_busy
+from runtrue.store.sqlite.forks import at_work
 from runtrue.store.sqlite.place import Place
 from runtrue.store.sqlite.turnstile import Turnstile
 
@@ -137,7 +138,7 @@ class Writer:
         while (job := self._jobs.get()) is not None:
             if job.settled.locked():
                 continue
-            with self._turn:
+            with self._turn, at_work:
                 try:
                     connection = self._connect()
                 except sqlite3.Error as error:
